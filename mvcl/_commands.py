@@ -129,7 +129,7 @@ def finetune(arguments: list[str]) -> None:
         start()
         name = "finetune" if config.data == base.data else f"finetune_{data.folder_name(config.data)}"
         out = folder / name if workdir is None else _buckets.path(workdir)
-        results = training.finetune(config, out, seeds, reference=reference)
+        results = training.train_seeds(config, out, seeds, reference=reference)["trained encoder"]
         _write_results(out / "results.json", results)
         table = evaluation.evaluation_table({"fine-tuned": results})
         print(f"\n{table}\n\nresults: {out / 'results.json'}")

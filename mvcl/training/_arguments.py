@@ -15,7 +15,7 @@ from mvcl import augment, data, evaluation, losses, methods, models, transport
 from mvcl._configs import hint
 from mvcl.training import _optimizers
 from mvcl.training._config import Config
-from mvcl.training._parts import PLAIN, defaults, is_function, parts, rebuild, replace_at
+from mvcl.training._serialise import PLAIN, defaults, is_function, parts, rebuild, replace_at
 
 
 def _chosen(named: Callable[..., Any]) -> Any:
@@ -92,9 +92,9 @@ registry = ConstructorRegistry()
 
 @registry.struct_rule
 def _of_function(info: StructTypeInfo) -> StructConstructorSpec | None:
-    if not is_function(info.default):
+    if not is_function(info.default) or (part := parts(info.default)) is None:
         return None
-    named, found = parts(info.default)
+    named, found = part
     hints = typing.get_type_hints(named)
     described = docstring_parser.parse(named.__doc__ or "").params
     helps = _SHARED | {parameter.arg_name: text for parameter in described if (text := parameter.description)}

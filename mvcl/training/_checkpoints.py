@@ -1,13 +1,13 @@
 """Checkpoints: the newest and the best are kept, written atomically and verified when read."""
 
+import errno
 import json
+import os
 import sys
 import time
-import warnings
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 from orbax.checkpoint.checkpoint_managers import preservation_policy
 
-from mvcl import _buckets
+from mvcl import _buckets, _progress
 
 State = Any
 
@@ -47,19 +47,18 @@ class Checkpoints:
         Args:
           folder: of the checkpoints.
           keep: number of newest checkpoints to keep, besides the best.
-          scores: step -> score, of earlier checkpoints; higher is better.
+          scores: step -> score, higher is better; changes count when the next checkpoint is saved.
           read_only: change nothing, not even what a run that is going on has half written.
 
         Raises:
           DamagedCheckpoints: orbax cannot read what the folder says of its checkpoints.
         """
         _silence_closed_loops()
-        self._folder = folder
+        self._folder, self._scores = folder, scores
         self._place = folder if _buckets.is_remote(folder) else folder.absolute()
-        self._scores = dict(scores)
         options = ocp.CheckpointManagerOptions(
             preservation_policy=preservation_policy.AnyPreservationPolicy(
-                [preservation_policy.LatestN(keep), _Best(self._scores)]
+                [preservation_policy.LatestN(keep), self]
             ),
             cleanup_tmp_directories=not read_only,
             read_only=read_only,
@@ -76,22 +75,18 @@ class Checkpoints:
         """Steps of the existing checkpoints, in increasing order."""
         return sorted(self._manager.all_steps())
 
-    def best(self) -> int | None:
-        """Step of the checkpoint with the highest score, None if none has one."""
-        return _best(self.steps(), self._scores)
+    def best(self, steps: Iterable[int]) -> int | None:
+        """Of these steps the one with the highest score, of equals the latest; None if none has one."""
+        scored = [step for step in steps if step in self._scores]
+        return max(scored, key=lambda step: (self._scores[step], step), default=None)
 
-    def score(self, step: int) -> float | None:
-        """The score of a step, if it is known."""
-        return self._scores.get(step)
-
-    def scored(self, step: int, score: float) -> None:
-        """Set the score of a step, higher is better; the best checkpoint is kept when later ones are saved."""
-        self._scores[step] = score
-
-    def rewind(self, step: int) -> None:
-        """Forget the scores of the steps after this one: they will be trained again."""
-        for later in [scored for scored in self._scores if scored > step]:
-            del self._scores[later]
+    def should_preserve(
+        self, checkpoints: Sequence[Any], *, context: preservation_policy.PreservationContext
+    ) -> Sequence[bool]:
+        """Whether to keep each checkpoint: the best one. This makes the class a policy of orbax."""
+        del context
+        best = self.best(info.step for info in checkpoints)
+        return [info.step == best for info in checkpoints]
 
     def save(self, step: int, state: State, record: dict[str, Any]) -> bool:
         """Start writing a checkpoint; False if this step exists already.
@@ -122,9 +117,7 @@ class Checkpoints:
         finally:
             self._manager.close()
 
-    def restore(
-        self, like: State, step: int | None = None, log: Callable[[str], None] = warnings.warn
-    ) -> tuple[State, dict[str, Any]] | None:
+    def restore(self, like: State, step: int | None = None) -> tuple[State, dict[str, Any]] | None:
         """The newest readable state and its record, or None if there is no checkpoint.
 
         A checkpoint that cannot be read or fails its digest is moved to `damaged/`, and the previous one is read.
@@ -132,7 +125,6 @@ class Checkpoints:
         Args:
           like: tree of `jax.ShapeDtypeStruct` with shardings; the number of devices may differ from the saved one.
           step: read this checkpoint only.
-          log: called with a message about each damaged checkpoint.
 
         Raises:
           DamagedCheckpoints: no checkpoint can be read, or not the one of `step`.
@@ -151,7 +143,7 @@ class Checkpoints:
                     ) from error
                 earlier = [s for s in steps if s < candidate]
                 instead = f"falling back to step {earlier[-1]}" if earlier else "there is no earlier one"
-                log(f"checkpoint of step {candidate} is damaged ({reason}); {instead}")
+                _progress.line(f"checkpoint of step {candidate} is damaged ({reason}); {instead}")
                 self._set_aside(candidate)
         raise DamagedCheckpoints(
             f"none of the checkpoints in {self._folder} can be read; they are in {self._folder / 'damaged'}. "
@@ -192,20 +184,15 @@ def _reason(error: Exception) -> str:
 
 
 def _silence_closed_loops() -> None:
-    """Suppress the "Event loop is closed" tracebacks after a failed read or write.
-
-    After one failure, each pending read or write would print such a traceback.
-    """
+    """Suppress the "Event loop is closed" traceback of each pending read or write after one has failed."""
     before = sys.unraisablehook
-    if getattr(before, "silences_closed_loops", False):
-        return
 
     def hook(unraisable: Any) -> None:
         if str(unraisable.exc_value) != "Event loop is closed":
             before(unraisable)
 
-    hook.silences_closed_loops = True  # type: ignore[attr-defined]
-    sys.unraisablehook = hook
+    if before.__qualname__ != hook.__qualname__:
+        sys.unraisablehook = hook
 
 
 @contextmanager
@@ -214,46 +201,20 @@ def _named(folder: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        text = str(error)
-        known = (
-            "No space left on device",
-            "Read-only file system",
-            "Disk quota exceeded",
-            "Permission denied",
-        )
-        reason = next((words for words in known if words in text), " ".join(text.split())[:300])
+        text = " ".join(str(error).split())
+        known = map(os.strerror, (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES))
+        reason = next((words for words in known if words in text), text[:300])
         raise UnwrittenCheckpoint(
             f"a checkpoint could not be written to {folder} ({reason}); earlier ones are intact. Free disk space or "
             "make the folder writable, then repeat the command to resume from the newest"
         ) from error
 
 
-@dataclass(frozen=True)
-class _Best:
-    """Preserves the best checkpoint; an orbax policy."""
-
-    scores: Mapping[int, float]
-
-    def should_preserve(
-        self, checkpoints: Sequence[Any], *, context: preservation_policy.PreservationContext
-    ) -> Sequence[bool]:
-        del context
-        best = _best([info.step for info in checkpoints], self.scores)
-        return [info.step == best for info in checkpoints]
-
-
-def _best(steps: Iterable[int], scores: Mapping[int, float]) -> int | None:
-    """The step with the highest score, of equals the latest; None if none has one."""
-    return max(
-        (step for step in steps if step in scores), key=lambda step: (scores[step], step), default=None
-    )
-
-
 @jax.jit
 def _digest(tree: State) -> jax.Array:
     """A 32-bit checksum of each array, independent of its sharding."""
-
-    def word(leaf: jax.Array) -> jax.Array:
+    words = []
+    for leaf in jax.tree.leaves(tree):
         if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             leaf = jax.random.key_data(leaf)
         if leaf.dtype == jnp.bool_:
@@ -262,6 +223,5 @@ def _digest(tree: State) -> jax.Array:
         bits = jax.lax.bitcast_convert_type(leaf, unsigned).astype(jnp.uint32).reshape(-1)
         # Different odd factors for each position, so that flipped bits and swapped entries change the sum.
         places = 2 * jnp.arange(bits.size, dtype=jnp.uint32) + 1
-        return jnp.sum(bits * (places * jnp.uint32(2654435761) | 1), dtype=jnp.uint32)
-
-    return jnp.stack([word(leaf) for leaf in jax.tree.leaves(tree)])
+        words.append(jnp.sum(bits * (places * jnp.uint32(2654435761) | 1), dtype=jnp.uint32))
+    return jnp.stack(words)

@@ -9,8 +9,9 @@ from mvcl.data import Digits, Outline, Source
 from mvcl.evaluation import Classification, Evaluation
 from mvcl.training._optimizers import AdamW, Optimizer
 
-# Metadata of a field that may differ where configs are compared; see `free`.
+# Metadata of a field that may differ where configs are compared, see `free`; and that compiled functions do not read.
 _FREE = {"resume": True, "seeds": True}
+_UNREAD = {"unread": True}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,7 +48,7 @@ class Views:
 class Train:
     """Length, batch and precision of a run."""
 
-    seed: int = dataclasses.field(default=0, metadata={"seeds": True})
+    seed: int = dataclasses.field(default=0, metadata={"seeds": True} | _UNREAD)
     """Seed of parameters, order and views."""
     epochs: float = 100.0
     """Passes over the training split."""
@@ -65,25 +66,25 @@ class Train:
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Precision of the encoder; auto is bfloat16 on GPU and TPU and float32 on CPU. Parameters and loss are
     always float32."""
-    initial: str | None = None
+    initial: str | None = dataclasses.field(default=None, metadata=_UNREAD)
     """Folder of a run whose encoder initialises the encoder; for methods simclr and supervised."""
     ema: float = 0.0
     """Decay of an exponential moving average of the parameters, which is then evaluated; 0 for none."""
     log_every: int = dataclasses.field(default=10, metadata=_FREE)
     """Steps between log lines."""
-    evaluate_every: float = 10.0
+    evaluate_every: float = dataclasses.field(default=10.0, metadata=_UNREAD)
     """Epochs between k-NN evaluations during training; 0 evaluates only at the end."""
-    geometry_every: float = dataclasses.field(default=0.0, metadata=_FREE)
+    geometry_every: float = dataclasses.field(default=0.0, metadata=_FREE | _UNREAD)
     """Epochs between logs of alignment, uniformity, effective rank and cosines of the views of test examples, at
     encoder and head; 0: never. `mvcl geometry RUN` measures more of the trained network."""
-    threads: int = dataclasses.field(default=4, metadata=_FREE)
+    threads: int = dataclasses.field(default=4, metadata=_FREE | _UNREAD)
     """Host threads that read and decode batches."""
-    corrupt_limit: int = dataclasses.field(default=10, metadata=_FREE)
+    corrupt_limit: int = dataclasses.field(default=10, metadata=_FREE | _UNREAD)
     """Number of unreadable examples to skip, each counted once; one more stops the run with an error that names
     it. In training another example replaces each."""
-    stall_seconds: float = dataclasses.field(default=600.0, metadata=_FREE)
+    stall_seconds: float = dataclasses.field(default=600.0, metadata=_FREE | _UNREAD)
     """Seconds to wait for a batch before the run stops with an error that names the file being read; 0: no limit."""
-    peak_tflops: float | None = dataclasses.field(default=None, metadata=_FREE)
+    peak_tflops: float | None = dataclasses.field(default=None, metadata=_FREE | _UNREAD)
     """Peak TFLOP/s of one device in the run's precision, for the utilisation in the log. None uses a table of TPUs
     and some GPUs, in bfloat16."""
 
@@ -150,10 +151,10 @@ class Config:
         views = self.views
         if views.strategy == "growing":
             return ""
-        rounded = (
-            "rounded down" if views.round_to is None else f"rounded down to a multiple of {views.round_to}"
+        multiple = "" if views.round_to is None else f" to a multiple of {views.round_to}"
+        return (
+            f" ({self.train.batch_size} x {views.reference_views} views / {views.k}, rounded down{multiple})"
         )
-        return f" ({self.train.batch_size} x {views.reference_views} views / {views.k}, {rounded})"
 
     @property
     def policies(self) -> tuple[augment.Policy, ...]:

@@ -19,39 +19,38 @@ class Estimate:
     """Cost of a config's step at full size and of its run, from XLA's analysis of the compiled program.
 
     XLA counts the body of a loop once: solver iterations and microbatches are not multiplied.
+
+    Attributes:
+      examples, views: n and k of a batch.
+      batch_origin: how views.strategy=fixed makes n; empty for `growing`.
+      learning_rate: peak learning rate, after its scaling with n.
+      devices: their number.
+      encoder_parameters, head_parameters: without a predictor or a decoder.
+      flops, bytes: FLOPs of a step, and bytes that it reads and writes, per device.
+      flops_by_size: of views of several sizes, as from `encoder_flops`; empty for one size.
+      state_bytes, temporary_bytes: of state and batch, and of temporaries, per device.
+      steps: of the run; None if the length of an epoch is unknown.
+      training_examples: of the training split; None if unknown.
+      relative_compute: encoder passes relative to 128 epochs of two views (Shidani 2024, Eq. 29); None if unknown.
+      assumed: the assumptions about missing data; empty if the data are present.
     """
 
     examples: int
-    """n, the examples of a batch."""
     views: int
-    """k."""
     batch_origin: str
-    """How views.strategy=fixed makes n; empty for `growing`."""
     learning_rate: float
-    """Peak learning rate, after its scaling with n."""
     devices: int
     encoder_parameters: int
     head_parameters: int
-    """The head's parameters, without a predictor or a decoder."""
     flops: float
-    """FLOPs of a step, per device."""
     flops_by_size: tuple[tuple[int, int, float], ...]
-    """Of views of several sizes, largest first: size in pixels, number of views, and FLOPs of the encoder's value and
-    gradient for those views of a batch, per device; empty for one size."""
     bytes: float
-    """Bytes read and written in a step, per device."""
     state_bytes: float
-    """Bytes of state and batch, per device."""
     temporary_bytes: float
-    """Bytes of temporaries, per device."""
     steps: int | None
-    """Steps of the run; None if the length of an epoch is unknown."""
     training_examples: int | None
-    """Examples of the training split; None if unknown."""
     relative_compute: float | None
-    """Encoder passes relative to 128 epochs of two views (Shidani 2024, Eq. 29)."""
     assumed: str
-    """The assumptions about missing data; empty if the data are present."""
 
 
 def estimate(config: Config) -> Estimate:
@@ -69,24 +68,22 @@ def estimate(config: Config) -> Estimate:
             outline = config.data.open()["train"].outline
     except ValueError as error:
         known = data.expected(config.data)
-        assumed = f"the data are missing ({error})"
-        if known is None:
-            assumed += ": assumed 3 channels and host crops; epochs are not counted"
-            # The assumed epoch length affects schedules, not the cost of a step.
-            spec, counted = data.ExampleSpec(((None, None, 3),)), False
-            known = data.Outline(1000 * config.examples, 1000, spec)
+        assumed = f"the data are missing ({error}): "
+        if known is None:  # the assumed epoch length affects schedules, not the cost of a step
+            assumed += "assumed 3 channels and host crops; epochs are not counted"
+            counted = False
+            outline = data.Outline(1000 * config.examples, 1000, data.ExampleSpec(((None, None, 3),)))
         else:
-            assumed += f": {known.examples:,} training examples are assumed"
-        outline = known
-    config = check(suited_to(config, outline))
-    config = divided(config, _sharding.make_mesh(config.mesh).size)
+            assumed += f"{known.examples:,} training examples are assumed"
+            outline = known
+    config = divided(check(suited_to(config, outline)), _sharding.make_mesh(config.mesh).size)
     with _progress.during("building the model"):
         program = _program.build(config, outline)
     state, batch = program.abstract_state, _program.abstract_batch(program, config, outline)
     with _progress.during("compiling the training step"):
         compiled = program.step.lower(state, batch).compile()  # type: ignore[attr-defined]
     analysis, memory = compiled.cost_analysis(), compiled.memory_analysis()
-    network = jax.eval_shape(lambda s: program.learner.network(s["params"], s["statistics"]), state)
+    network = jax.eval_shape(program.learner.network, state["params"], state["statistics"])
     with _progress.during("compiling the encoder for each size of view"):
         flops_by_size = encoder_flops(program, config, outline)
     epochs = program.steps / program.steps_per_epoch
@@ -154,7 +151,7 @@ def encoder_flops(
     if outline.spec.given or len(counts) == 1 or not program.learner.one_encoder:
         return ()
     state = program.abstract_state
-    network = jax.eval_shape(lambda s: program.learner.network(s["params"], s["statistics"]), state)
+    network = jax.eval_shape(program.learner.network, state["params"], state["statistics"])
     structure, params, *rest = nnx.split(network.encoder, nnx.Param, ...)
 
     def total(params: Any, rest: Any, images: jax.Array) -> jax.Array:

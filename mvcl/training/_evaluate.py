@@ -1,18 +1,27 @@
-"""Evaluation of a run: the table, and the score during training."""
+"""Evaluation of a run: features of its splits, the table, the score, and augmented batches for the linear probe."""
 
+import contextlib
 import dataclasses
+import itertools
 import json
-from collections.abc import Callable
+import math
+from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
-from mvcl import _files, data, evaluation
-from mvcl.training import _encode, _program, _serialise
-from mvcl.training._log import log_line
-from mvcl.training._run import Run
+from mvcl import _files, _progress, augment, data, evaluation
+from mvcl.training import _program, _serialise
+from mvcl.training._config import Config
+from mvcl.training._run import Run, host_crop
 
+Features = dict[str, np.ndarray]
+# Added to the seed of the evaluation: crops differ from those of pre-training with the same seed.
+SEED = 1_000_003
 # Raw inputs of more bytes are not evaluated.
 _RAW_BYTES = 8 << 30
 Table = dict[str, list[evaluation.Result]]
@@ -20,14 +29,6 @@ Table = dict[str, list[evaluation.Result]]
 Score = tuple[str, float]
 """Name and value of the protocol's score."""
 _FILE, _UNFINISHED = "evaluation.json", "evaluation.unfinished.json"
-
-
-@dataclasses.dataclass(frozen=True)
-class _Row:
-    """A row of the table; the score belongs to the trained encoder."""
-
-    results: list[evaluation.Result]
-    score: Score | None = None
 
 
 def evaluate(
@@ -46,70 +47,73 @@ def evaluated(
     run: Run, state: _program.State, workdir: Path | None, reading: data.Reading | None
 ) -> tuple[Table, Score | None]:
     """`evaluate`, and the score of the state; None if the protocol has none."""
-    protocol = run.config.evaluation
+    protocol, step = run.config.evaluation, int(state["step"])
     reading = data.Reading(run.config.train.corrupt_limit) if reading is None else reading
-    title = {"step": int(state["step"]), "protocol": _serialise.tree(protocol)}
-    path = None if workdir is None else workdir / _UNFINISHED
-    rows = {} if path is None else _read_rows(path, title)
+    folder = workdir if jax.process_index() == 0 else None
+    unfinished = None if workdir is None else saved(run, workdir, step, _UNFINISHED)
+    table, score = ({}, None) if unfinished is None else unfinished
 
-    def row(name: str, compute: Callable[[], _Row]) -> _Row:
-        """The row, if it was not finished before."""
-        if name not in rows:
-            rows[name] = compute()
-            if path is not None and jax.process_index() == 0:
-                _files.write_whole(path, json.dumps(title | {"rows": _plain(rows)}))
-        return rows[name]
+    def write(name: str, **more: Any) -> None:
+        if folder is not None:
+            content = {
+                "step": step,
+                "protocol": _serialise.tree(protocol),
+                "score": score,
+                "rows": table,
+                **more,
+            }
+            _files.write_whole(folder / name, json.dumps(content, indent=2, default=dataclasses.asdict))
 
-    trained = row("trained encoder", lambda: _trained(run, state, workdir, reading))
-    if protocol.compared:
-        row("untrained encoder", lambda: _untrained(run, reading))
-        row("raw input", lambda: _raw(run, reading, trained.results))
-    table = {name: row.results for name, row in rows.items()}
+    if "trained encoder" not in table:
+        table["trained encoder"], score = _trained(run, state, workdir, reading)
+        write(_UNFINISHED)
+    if protocol.compared and "untrained encoder" not in table:
+        features, readable = encode_readable(run, run.program.init(), reading, "untrained encoder")
+        table["untrained encoder"] = protocol.measure(features, {**run.splits, **readable})
+        write(_UNFINISHED)
+    if protocol.compared and "raw input" not in table:
+        table["raw input"] = _raw(run, reading, table["trained encoder"])
+        write(_UNFINISHED)
     warnings = protocol.warnings(table)
     for text in warnings:
-        log_line(f"warning: {text}")
-    if workdir is not None and jax.process_index() == 0:
-        content = title | {
-            "score": trained.score,
-            "rows": {name: _plain(rows)[name]["results"] for name in rows},
-        }
-        content |= {"warnings": warnings} if warnings else {}
-        _files.write_whole(workdir / _FILE, json.dumps(content, indent=2))
-        (workdir / _UNFINISHED).unlink(missing_ok=True)
-    return table, trained.score
+        _progress.line(f"warning: {text}")
+    write(_FILE, **({"warnings": warnings} if warnings else {}))
+    if folder is not None:
+        (folder / _UNFINISHED).unlink(missing_ok=True)
+    return table, score
 
 
-def saved(run: Run, workdir: Path, step: int) -> tuple[Table, Score | None] | None:
-    """What `evaluated` wrote for this step and protocol; None if it has not ended."""
+def saved(run: Run, workdir: Path, step: int, name: str = _FILE) -> tuple[Table, Score | None] | None:
+    """The rows that `evaluated` wrote for this step and protocol; None if there are none, or the file is damaged."""
     title = {"step": step, "protocol": _serialise.tree(run.config.evaluation)}
+    table: Table = {}
     try:
-        content = _files.read_json(workdir / _FILE)
+        content = _files.read_json(workdir / name)
         if {name: content.get(name) for name in title} != title:
             return None
-        table = {name: _results(results) for name, results in content["rows"].items()}
-        return table, _score(content["score"])
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-    ):  # missing or damaged: it is measured again
+        for row, results in content["rows"].items():
+            tuples = ({**result, "each": tuple(result.get("each", ()))} for result in results)
+            table[row] = [_serialise.checked(evaluation.Result(**result)) for result in tuples]
+        if content["score"] is None:
+            return table, None
+        protocol, value = content["score"]
+        return table, (str(protocol), float(value))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
 def score(run: Run, state: _program.State, reading: data.Reading) -> Score | None:
-    """Name and value of the protocol's score during training; None, without encoding, if it has none."""
-    if not run.config.evaluation.scored:
-        return None
-    features, readable = _encode.encode_readable(run, state, None, reading)
+    """Name and value of the protocol's score during training, for a protocol that has one."""
+    features, readable = encode_readable(run, state, reading)
     return run.config.evaluation.score(features, {**run.splits, **readable})
 
 
-def _trained(run: Run, state: _program.State, workdir: Path | None, reading: data.Reading) -> _Row:
-    """The row of the trained encoder; with `workdir`, also its embeddings and the protocol's files."""
+def _trained(
+    run: Run, state: _program.State, workdir: Path | None, reading: data.Reading
+) -> tuple[list[evaluation.Result], Score | None]:
+    """The row of the trained encoder, and its score; with `workdir`, also its embeddings and the protocol's files."""
     protocol = run.config.evaluation
-    features, readable = _encode.encode_readable(run, state, None, reading, "trained encoder")
+    features, readable = encode_readable(run, state, reading, "trained encoder")
     splits = {**run.splits, **readable}
     found = protocol.score(features, splits) if protocol.scored else None
     folder = workdir if jax.process_index() == 0 else None
@@ -117,55 +121,183 @@ def _trained(run: Run, state: _program.State, workdir: Path | None, reading: dat
         results = protocol.measure(features, splits)
     else:
         results = protocol.measure_and_save(features, splits, folder)
-    results += protocol.measure_augmented(features, splits, _encode.augmented(run, state, reading))
+    results += protocol.measure_augmented(features, splits, augmented(run, state, reading))
     if folder is not None:
         last = protocol.splits(tuple(run.splits))[-1]
-        names = run.splits[last].class_names
-        _encode.save_embeddings(folder / "embeddings.npz", features[last], readable[last].labels, names)
-    return _Row(results, found)
+        save_embeddings(folder / "embeddings.npz", features[last], readable[last])
+    return results, found
 
 
-def _untrained(run: Run, reading: data.Reading) -> _Row:
-    """The row of the encoder's initial parameters."""
-    features, readable = _encode.encode_readable(run, run.program.init(), None, reading, "untrained encoder")
-    return _Row(run.config.evaluation.measure(features, {**run.splits, **readable}))
-
-
-def _raw(run: Run, reading: data.Reading, columns: list[evaluation.Result]) -> _Row:
+def _raw(run: Run, reading: data.Reading, columns: list[evaluation.Result]) -> list[evaluation.Result]:
     """The row of the raw inputs, unless they need too much memory."""
-    size = _encode.raw_bytes(run)
+    spec, side, protocol = run.outline.spec, run.config.policies[0].image_size, run.config.evaluation
+    numbers = sum(map(math.prod, spec.view_shapes)) if spec.given else side * side * spec.channels
+    size = 4 * numbers * sum(len(run.splits[name]) for name in protocol.splits(tuple(run.splits)))
     if size > _RAW_BYTES:
         why = f"not measured: the inputs of all splits need {size / 2**30:.0f} GiB as float32"
-        return _Row([evaluation.Result(column.name, None, None, why) for column in columns])
-    features, readable = _encode.raw_inputs(run, reading)
-    return _Row(run.config.evaluation.measure_raw(features, {**run.splits, **readable}))
+        return [evaluation.Result(column.name, None, None, why) for column in columns]
+    features, readable = encode_readable(run, None, reading, "raw input")
+    return protocol.measure_raw(features, {**run.splits, **readable})
 
 
-def _read_rows(path: Path, title: dict[str, Any]) -> dict[str, _Row]:
-    """The finished rows of an evaluation of the same title; none of a damaged file."""
-    try:
-        content = _files.read_json(path)
-        if {name: content.get(name) for name in title} != title:
-            return {}
-        return {
-            name: _Row(_results(row["results"]), _score(row["score"]))
-            for name, row in content["rows"].items()
-        }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}
+def encode(
+    run: Run, state: _program.State, splits: tuple[str, ...] | None = None
+) -> tuple[Features, Features]:
+    """Features and labels of splits; None encodes the splits that the evaluation needs."""
+    reading = data.Reading(run.config.train.corrupt_limit)
+    features, readable = encode_readable(run, state, reading, splits=splits)
+    return features, {name: split.labels for name, split in readable.items()}
 
 
-def _plain(rows: dict[str, _Row]) -> dict[str, Any]:
-    return {name: dataclasses.asdict(row) for name, row in rows.items()}
+def encode_readable(
+    run: Run,
+    state: _program.State | None,
+    reading: data.Reading,
+    row: str = "encoder",
+    splits: tuple[str, ...] | None = None,
+) -> tuple[Features, dict[str, data.Split]]:
+    """Features of the readable examples of splits, and the splits restricted to these examples.
+
+    Args:
+      run: the run.
+      state: the state whose encoder is used; None: the inputs themselves are the features, as rows: images at the
+        encoder's size, or all views.
+      reading: counts unreadable examples.
+      row: name of the encoder in reports.
+      splits: names of splits; None: those that the evaluation needs.
+    """
+    spec = run.outline.spec
+    if state is None:
+        policy = None if spec.given else _program.evaluation_policy(run.config, spec.image_shape)
+        apply = jax.tree_util.Partial(_flat(policy, spec.image_shape is None))
+    else:
+        apply = jax.tree_util.Partial(run.program.apply, *run.program.evaluated(state))
+    features, readable = {}, {}
+    for name in run.config.evaluation.splits(tuple(run.splits)) if splits is None else splits:
+        check_split(run, name)
+        stream = in_order(run, name, f"{row}: encoding {name}", reading, crop=host_crop(run))
+        features[name], index = evaluation.encode(apply, stream, **batch_of(run))
+        readable[name] = run.splits[name].only(index)
+    return features, readable
 
 
-def _results(plain: list[dict[str, Any]]) -> list[evaluation.Result]:
-    tuples = ({**result, "each": tuple(result.get("each", ()))} for result in plain)
-    return [_serialise.checked(evaluation.Result(**result)) for result in tuples]
+@lru_cache(maxsize=8)  # the same function compiles once
+def _flat(policy: augment.Policy | None, cropped: bool) -> Any:
+    """Inputs to rows: images as the encoder sees them, or given views."""
+
+    def flat(inputs: Any) -> jax.Array:
+        parts = inputs["views"] if policy is None else (_program.evaluation_view(policy, cropped)(inputs),)
+        return jnp.concatenate([jnp.nan_to_num(x).reshape((x.shape[0], -1)) for x in parts], axis=1)
+
+    return flat
 
 
-def _score(plain: Any) -> Score | None:
-    if plain is None:
-        return None
-    name, value = plain
-    return str(name), float(value)
+def batch_of(run: Run) -> dict[str, Any]:
+    """Size and sharding of the batches of an evaluation, for `evaluation.encode`."""
+    mesh = run.program.mesh
+    size = -(-run.config.evaluation.batch_size // mesh.size) * mesh.size
+    return {"batch_size": size, "sharding": run.program.batch_sharding if mesh.size > 1 else None}
+
+
+def in_order(
+    run: Run,
+    name: str,
+    what: str,
+    reading: data.Reading,
+    *,
+    crop: data.Crop | None = None,
+    rows: np.ndarray | None = None,
+) -> Iterator[dict[str, Any]]:
+    """This process's share of the readable examples of a split, or of some rows of it, in order and with progress.
+
+    Raises:
+      StalledReader: no batch came for train.stall_seconds.
+      CorruptExample: more unreadable examples than `reading` allows.
+    """
+    size = batch_of(run)["batch_size"]
+    stream = data.in_order(
+        run.splits[name],
+        name,
+        batch_size=size,
+        process_index=jax.process_index(),
+        process_count=jax.process_count(),
+        crop=crop,
+        reading=reading,
+        rows=rows,
+    )
+    watched = data.watched(stream, run.config.train.stall_seconds, reading)
+    count = len(run.splits[name]) if rows is None else len(rows)
+    return _progress.track(watched, what, -(-count // size), f"batches of {size}")
+
+
+def check_split(run: Run, name: str) -> None:
+    """Raise `ValueError` for a split that does not exist or has no single feature, as examples of several images."""
+    whole = [n for n, split in run.splits.items() if split.spec.given or len(split.spec.shapes) == 1]
+    if name not in whole:
+        raise ValueError(f"--split must be one of {', '.join(whole)}, got {name!r}")
+
+
+def save_embeddings(path: Path, features: np.ndarray, split: data.Split) -> None:
+    """Write (n, d) or (n, k, d) features with the labels of their examples and the names of classes as .npz."""
+    names = np.asarray(split.class_names)
+    _files.save_arrays(path, features=features, labels=split.labels, class_names=names)
+
+
+def policy(config: Config, crop_padding: int = 0) -> augment.Policy:
+    """Random crop and flip, normalised as the evaluation."""
+    return dataclasses.replace(
+        _program.evaluation_policy(config, None),
+        random_crop=True,
+        crop_padding=crop_padding,
+        flip_probability=config.policies[0].flip_probability,
+    )
+
+
+def augmented(run: Run, state: _program.State, reading: data.Reading) -> evaluation.Augmented:
+    """The encoder's features of shuffled batches under `policy`; memory holds a batch, not an epoch.
+
+    Views are a function of (evaluation.seed, epoch, row), on any number of processes and devices. Rows are read by
+    train.threads threads. Unreadable examples are replaced, as in training.
+    """
+    program, options = run.program, run.config.evaluation
+    seed_of_views, fixed = options.seed + SEED, run.outline.spec.fixed
+    sharding = program.batch_sharding if program.mesh.size > 1 else None
+
+    def batches(
+        split: str, *, batch_size: int, steps: int, seed: int, crop_padding: int
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        whole, used = run.splits[split], [policy(run.config, crop_padding)]
+
+        def features(params: Any, statistics: Any, inputs: Any) -> jax.Array:
+            images, epoch, index = inputs["images"], inputs["epoch"], inputs["index"]
+            views = augment.draw_views(used, images if fixed else (images,), seed_of_views, epoch, index)
+            first = {"images": jnp.asarray(views)[:, 0]}
+            return program.learner.features(params, statistics, first, options.features)
+
+        apply = jax.tree_util.Partial(features, *program.evaluated(state))
+        stream = data.batches(
+            whole,
+            batch_size=batch_size,
+            seed=seed,
+            process_index=jax.process_index(),
+            process_count=jax.process_count(),
+            threads=run.config.train.threads,
+            crop=host_crop(run, used, seed_of_views),
+            reading=reading,
+        )
+        size = -(-min(batch_size, options.batch_size) // program.mesh.size) * program.mesh.size
+        own = size // jax.process_count()
+        watched = data.watched(stream, run.config.train.stall_seconds, reading)
+        with contextlib.closing(watched):
+            for batch in itertools.islice(watched, steps):
+                parts = []  # of a process, as many as other processes have
+                for first in range(0, -(-batch_size // size) * own, own):
+                    rows = slice(first, first + own)
+                    inputs = {name: batch[name][rows] for name in ("images", "epoch", "index")}
+                    parts.append({"inputs": inputs, "index": batch["index"][rows]})
+                found, index = evaluation.encode(apply, parts, batch_size=size, sharding=sharding)
+                # Replacements of unreadable rows may be equal, and `encode` keeps one of them.
+                drawn = np.resize(np.arange(len(index)), batch_size)
+                yield found[drawn], whole.labels[index[drawn]]
+
+    return batches

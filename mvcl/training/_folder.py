@@ -1,15 +1,29 @@
-"""A run folder: its lock and its config."""
+"""The files of a run folder: its lock, its config, its log and the times of its phases."""
 
+import dataclasses
 import fcntl
+import json
+import math
+import os
+import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
+
+import jax
 
 from mvcl import _buckets, _files, _progress
 from mvcl.training import _serialise
 from mvcl.training._config import Config, free
+
+SCORE = "score"
+"""A row of metrics.jsonl with this key is a score; its value is the name of the entry with the number."""
+# Phases of the clock that a logged row tells: the time between two rows without saving and evaluating.
+_PHASES = {"seconds_data": "data", "seconds_step": "training", "seconds_log": "logging"}
+# Consecutive logged steps at chance level, or with a collapsed rank, before a warning.
+_PATIENCE = 5
 
 
 class Locked(ValueError):
@@ -31,28 +45,19 @@ def locked(workdir: Path, name: str = ".lock") -> Iterator[None]:
         file = None if _buckets.is_remote(workdir) else open(workdir / name, "w")
     except OSError as error:
         raise ValueError(f"--workdir {workdir} is not writable ({error}); choose another") from error
-    if file is None:
+    with file or nullcontext():
+        for wait in (0.01, 0.1, None):  # a report that looks whether a run is alive holds it for less
+            try:
+                if file is not None:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError as error:
+                if wait is None:
+                    raise Locked(
+                        f"another run is using {workdir}; wait until it ends, or choose another --workdir"
+                    ) from error
+                time.sleep(wait)
         yield
-        return
-    with file:
-        try:
-            _flock(file)
-        except OSError as error:
-            raise Locked(
-                f"another run is using {workdir}; wait until it ends, or choose another --workdir"
-            ) from error
-        yield
-
-
-def _flock(file: TextIO) -> None:
-    """Take the lock of a file; raises `OSError` if another process holds it."""
-    for seconds in (0.01, 0.1):  # a report that looks whether a run is alive holds it for less
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            time.sleep(seconds)
-    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def claim(workdir: Path, config: Config) -> None:
@@ -68,18 +73,13 @@ def claim(workdir: Path, config: Config) -> None:
             raise ValueError(
                 f"--workdir {workdir} has files ({', '.join(unexpected[:3])}) but no run; choose an empty folder"
             )
-        content = _serialise.to_json(config)
-        try:
-            _files.write_whole(path, content)
-        except OSError as error:
-            raise ValueError(f"--workdir {workdir} is not writable ({error}); choose another") from error
+        _files.write_whole(path, _serialise.to_json(config))
         return
     given = _serialise.tree(config)
     with _files.reading(path, "config"):
         saved = _files.read_json(path)
         old, before = _serialise.flatten(saved), _serialise.digests(saved)
-    new = _serialise.flatten(given)
-    differing = differences(old, new, free("resume"))
+    differing = differences(old, _serialise.flatten(given), free("resume"))
     if differing:
         more = f" (and {len(differing) - 3} more)" if len(differing) > 3 else ""
         raise ValueError(
@@ -104,3 +104,233 @@ def differences(old: dict[str, Any], new: dict[str, Any], free: tuple[str, ...] 
         for name in sorted(old.keys() | new.keys())
         if old.get(name) != new.get(name) and not name.startswith(free)
     ]
+
+
+@dataclasses.dataclass
+class Clock:
+    """Seconds of a run by phase, over all its sessions.
+
+    Time counts as the innermost phase that is entered, as `other` outside of all.
+    """
+
+    _seconds: dict[str, float] = dataclasses.field(default_factory=dict)
+    _doing: list[str] = dataclasses.field(default_factory=lambda: ["other"])
+    _last: float = dataclasses.field(default_factory=lambda: time.monotonic())
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Time within counts as this phase."""
+        self.seconds()
+        self._doing.append(name)
+        try:
+            yield
+        finally:
+            self.seconds()
+            self._doing.pop()
+
+    def seconds(self) -> dict[str, float]:
+        """Seconds of each phase until now."""
+        now, doing = time.monotonic(), self._doing[-1]
+        self._seconds[doing] = self._seconds.get(doing, 0.0) + now - self._last
+        self._last = now
+        return dict(self._seconds)
+
+    def resume(self, path: Path) -> None:
+        """Add the seconds of earlier sessions; nothing of a missing or damaged file."""
+        try:
+            earlier = {str(name): float(value) for name, value in _files.read_json(path).items()}
+        except (OSError, ValueError, TypeError, AttributeError):
+            return
+        for name, value in earlier.items():
+            self._seconds[name] = self._seconds.get(name, 0.0) + value
+
+    def write(self, path: Path) -> None:
+        """Write the seconds for `resume`."""
+        rounded = {name: round(value, 3) for name, value in self.seconds().items()}
+        _files.write_whole(path, json.dumps(rounded) + "\n")
+
+
+class Log:
+    """A line of progress and a row of metrics.jsonl and TensorBoard for each logged step, scores, and warnings.
+
+    Only process 0 has a log.
+    """
+
+    def __init__(
+        self,
+        workdir: Path,
+        clock: Clock,
+        *,
+        step: int,
+        steps: int,
+        views_per_step: int,
+        full_speed: float | None = None,
+    ) -> None:
+        """Add to the log of a folder, which ends at `step`.
+
+        A bucket's objects cannot grow: its log is written to a temporary folder, which `upload` copies.
+
+        Args:
+          workdir: folder of the run.
+          clock: of the run.
+          step, steps: updates done, and of the whole run.
+          views_per_step: n k.
+          full_speed: steps per second at the devices' peak FLOP/s, for the utilisation; None: unknown.
+        """
+        from tensorboardX import SummaryWriter  # takes half a second with the clients of cloud storage
+
+        self._workdir, self._clock, self._steps, self._views = workdir, clock, steps, views_per_step
+        self._full_speed, self._folder, self._temporary = full_speed, workdir, None
+        if _buckets.is_remote(workdir):
+            self._temporary = tempfile.TemporaryDirectory(prefix="mvcl_")
+            self._folder = Path(self._temporary.name)
+            rows = workdir / "metrics.jsonl"
+            (self._folder / rows.name).write_text(rows.read_text() if rows.is_file() else "")
+        self._file = open(self._folder / "metrics.jsonl", "a", buffering=1)
+        self._board = SummaryWriter(str(self._folder / "tensorboard"), purge_step=step or None)
+        self._last, self._before, self._started = step, clock.seconds(), time.monotonic()
+        # Time never decreases, even if the machine's clock is set back.
+        last = max((float(row.get("time", 0.0)) for row in read_log(workdir)), default=0.0)
+        self._wall = max(time.time(), last) - self._started
+        self._signs: dict[str, int] = {}
+
+    def row(self, step: int, values: dict[str, Any]) -> None:
+        """Log the values of a step and the time since the last row; warn of chance, collapse and a stopped solver.
+
+        Args:
+          step: number of updates done.
+          values: name -> number, with `loss` and `effective_rank`.
+        """
+        seconds, done = self._clock.seconds(), max(step - self._last, 1)
+        parts = {name: (seconds.get(p, 0.0) - self._before.get(p, 0.0)) / done for name, p in _PHASES.items()}
+        self._before, self._last = seconds, step
+        each = max(sum(parts.values()), 1e-9)
+        row = {"step": step, **values, **parts, **_memory(), "views_per_second": self._views / each}
+        if self._full_speed is not None:
+            row["model_flops_utilisation"] = 1 / (each * self._full_speed)
+        now = time.monotonic()
+        row |= {"seconds": now - self._started, "time": round(self._wall + now, 3)}
+        row = {k: v for k, v in row.items() if not (isinstance(v, float) and not math.isfinite(v))}
+        self._file.write(json.dumps(row) + "\n")
+        for name, value in row.items():
+            if name not in ("step", "time"):
+                self._board.add_scalar(name, value, step, walltime=row["time"])
+        chance = f" (chance {values['chance']:.4f})" if "chance" in values else ""
+        _progress.show(
+            f"step {step:>{len(str(self._steps))}}/{self._steps}  loss {values['loss']:.4f}{chance}  "
+            f"rank {values['effective_rank']:.1f}  {self._views / each:,.0f} views/s  "
+            f"{_progress.duration((self._steps - step) * each)} left"
+        )
+        self._warn(values)
+
+    def _warn(self, values: dict[str, Any]) -> None:
+        chance, rank = values.get("chance", math.inf), values["effective_rank"]
+        unconverged = values.get("solver_unconverged", 0) > 0 or "solver" in self._signs
+        signs = {
+            "chance": math.isfinite(chance) and values["loss"] > chance - 0.01 * (1 + abs(chance)),
+            "rank": rank < 1.5,
+            "solver": unconverged,  # once
+        }
+        self._signs = {name: self._signs.get(name, 0) + 1 for name, holds in signs.items() if holds}
+        if self._signs.get("chance") == _PATIENCE:
+            _progress.line(
+                f"warning: the loss has stayed at the chance level {chance:.4f} for {_PATIENCE} logged steps: the "
+                "features do not separate the instances. Check the learning rate, the temperature and the views"
+            )
+        if self._signs.get("rank") == _PATIENCE:
+            _progress.line(
+                f"warning: the effective rank of the embeddings has fallen to {rank:.2f}: they "
+                "collapse to one direction. Check the objective (has it negatives?), the head and the learning rate"
+            )
+        if self._signs.get("solver") == 1:
+            _progress.line(
+                f"warning: the transport solver stopped after {values['solver_iterations']:.0f} iterations with "
+                f"marginals wrong by {values['solver_error']:.2g}: the loss is a lower bound. Raise "
+                "--objective.max-iterations or --objective.epsilon"
+            )
+
+    def scores(self, step: int, values: Mapping[str, float], **more: str) -> None:
+        """Log several evaluations of one step in one row, with `more` entries; nothing without values."""
+        if not values:
+            return
+        self._file.write(json.dumps({"step": step, **values, **more}) + "\n")
+        for name, value in values.items():
+            self._board.add_scalar(name, value, step, walltime=self._wall + time.monotonic())
+        _progress.line(f"step {step}: " + ", ".join(f"{name} {value:.4f}" for name, value in values.items()))
+        self.upload()
+
+    def upload(self) -> None:
+        """Bring the log to the bucket of the run, if it is in one."""
+        if self._temporary is not None:
+            self._board.flush()
+            _buckets.upload(self._folder, self._workdir)
+
+    def close(self) -> None:
+        """Print where the time went, and close the files."""
+        seconds = self._clock.seconds()
+        whole = max(sum(seconds.values()), 1e-3)
+        shares = (
+            f"{name} {100 * seconds[name] / whole:.0f} %"
+            for name in sorted(seconds, key=lambda n: -seconds[n])
+        )
+        _progress.line(", ".join([f"time: {_progress.duration(whole)}", *shares]))
+        for file in (self._file, self._board):
+            with suppress(OSError):  # a full disk: the first write that failed has raised
+                file.close()
+        if self._temporary is not None:
+            try:
+                _buckets.upload(self._folder, self._workdir)
+            except OSError as error:  # it must not hide why the run ends
+                _progress.line(f"mvcl: the end of the log was not uploaded: {error}")
+            self._temporary.cleanup()
+
+
+def _memory() -> dict[str, float]:
+    """GiB in use and peak GiB on the first device of this process; on CPU the memory of the process."""
+    stats = jax.local_devices()[0].memory_stats()
+    if stats:
+        found = {"memory_gib": stats.get("bytes_in_use"), "memory_peak_gib": stats.get("peak_bytes_in_use")}
+        return {name: value / 2**30 for name, value in found.items() if value is not None}
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:  # not Linux
+        return {}
+    return {"memory_gib": pages * os.sysconf("SC_PAGE_SIZE") / 2**30}
+
+
+def read_log(workdir: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:
+    """The rows of a log file; an incomplete last line and damaged ones are skipped."""
+    path = workdir / name
+    rows = []
+    for line in path.read_bytes().decode(errors="replace").splitlines() if path.is_file() else []:
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        numbers = [row.get("step", 0), row.get("time", 0.0)] if isinstance(row, dict) else [None]
+        if all(isinstance(number, (int, float)) for number in numbers):
+            rows.append(row)
+    return rows
+
+
+def read_scores(workdir: Path) -> dict[int, float]:
+    """Step -> score, of the log of a run folder."""
+    rows = read_log(workdir)
+    found = [(row.get("step"), row.get(str(row[SCORE]))) for row in rows if SCORE in row]
+    return {step: value for step, value in found if isinstance(step, int) and isinstance(value, float)}
+
+
+def rewind_log(workdir: Path, step: int, *, done: bool = False) -> None:
+    """Remove the rows after this step, which will be logged again; `done`: it is the last step of the run.
+
+    A refresh precedes its step, which is not done yet.
+    """
+    for name, end in (("metrics.jsonl", step + 1), ("refresh.jsonl", step + done)):
+        if name == "metrics.jsonl" or (workdir / name).is_file():
+            rows = [row for row in read_log(workdir, name) if row.get("step", 0) < end]
+            _files.write_whole(workdir / name, "".join(json.dumps(row) + "\n" for row in rows))
+
+
+def append_row(path: Path, row: dict[str, Any]) -> None:
+    """Add a row to a log file that is not open."""
+    _files.append(path, json.dumps(row) + "\n")

@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from mvcl import _files, _progress, augment, data, evaluation
-from mvcl.training import _encode, _program
-from mvcl.training._run import Run
+from mvcl.training import _evaluate, _program
+from mvcl.training._run import Run, host_crop
 
 OUTPUTS = ("encoder", "head")
 # Of the split, in training: enough for 3 digits of every measure, and quickly encoded.
@@ -90,19 +89,11 @@ def geometry(
       ValueError: there is no such split, no images to draw views of, or too few examples.
     """
     split = run.config.evaluation.splits(tuple(run.splits))[-1] if split is None else split
-    reading = data.Reading(run.config.train.corrupt_limit)
-    embedded, present, names = _embedded(run, state, split, views, examples, reading)
-    found = {}
-    for output, arrays in embedded.items():
+    reading, seed, found = data.Reading(run.config.train.corrupt_limit), run.config.evaluation.seed, {}
+    for output, (arrays, present, names) in _embedded(run, state, split, views, examples, reading).items():
         with _progress.during(f"measuring the embeddings of the {output}"):
-            whole = len(arrays) == len(names)
-            found[output] = evaluation.geometry(
-                arrays,
-                present=present if whole else None,
-                names=names if whole else (evaluation.TOGETHER,),
-                seed=run.config.evaluation.seed,
-            )
-    result = RunGeometry(int(state["step"]), split, len(next(iter(embedded.values()))[0]), found)
+            found[output] = evaluation.geometry(arrays, present=present, names=names, seed=seed)
+    result = RunGeometry(int(state["step"]), split, len(arrays[0]), found)
     if out is not None and jax.process_index() == 0:
         _files.write_whole(out, json.dumps(result.plain()) + "\n")
     return result
@@ -110,14 +101,11 @@ def geometry(
 
 def scores(run: Run, state: _program.State, reading: data.Reading) -> dict[str, float]:
     """`encoder_alignment`, `head_uniformity` and so on: the measures that cost least, of a part of the test split."""
-    split = run.config.evaluation.splits(tuple(run.splits))[-1]
-    embedded, present, names = _embedded(run, state, split, None, _EXAMPLES_IN_TRAINING, reading)
-    found: dict[str, float] = {}
-    for output, arrays in embedded.items():
+    split, found = run.config.evaluation.splits(tuple(run.splits))[-1], dict[str, float]()
+    embedded = _embedded(run, state, split, None, _EXAMPLES_IN_TRAINING, reading)
+    for output, (arrays, present, _) in embedded.items():
         with _progress.during(f"measuring the embeddings of the {output}"):
-            values = evaluation.geometry_scores(
-                arrays, present=present if len(arrays) == len(names) else None
-            )
+            values = evaluation.geometry_scores(arrays, present=present)
         found |= {f"{output}_{name}": value for name, value in values.items()}
     return found
 
@@ -129,25 +117,30 @@ def _embedded(
     views: int | None,
     examples: int,
     reading: data.Reading,
-) -> tuple[dict[str, list[np.ndarray]], np.ndarray | None, tuple[str, ...]]:
-    """Of each output the embeddings of each view; the (n, k) mask if views may be missing; and names of the views."""
-    _encode.check_split(run, split)
+) -> dict[str, tuple[list[np.ndarray], np.ndarray | None, tuple[str, ...]]]:
+    """Of each output the embeddings of each view; the (n, k) mask if views may be missing; and names of the views.
+
+    Given views have one embedding at a head that takes them together, as that of method `supervised`.
+    """
+    _evaluate.check_split(run, split)
     config, used = run.config, run.splits[split]
     if examples < 2:
         raise ValueError(f"--examples must be at least 2, got {examples}")
     rows = np.sort(np.random.default_rng(config.evaluation.seed).permutation(len(used))[:examples])
-    if used.spec.given:
-        if views not in (None, config.views.k):
-            raise ValueError(f"--views must be left out or {config.views.k}, the views given, got {views}")
-        found, index = of_given_views(run, state, split, reading, rows)
-        names = used.spec.view_names or config.view_names
-        return found, None if used.present is None else used.present[index], names
     k = config.views.k if views is None else views
     if k < 1:
         raise ValueError(f"--views must be at least 1, got {k}")
-    found, index = of_views(run, state, split, k, OUTPUTS, reading, rows=rows)
     names = (*config.view_names, *(f"view {view + 1}" for view in range(config.views.k, k)))[:k]
-    return found, None, names
+    if used.spec.given:
+        if k != config.views.k:
+            raise ValueError(f"--views must be left out or {config.views.k}, the views given, got {views}")
+        names = used.spec.view_names or names
+    found, index = of_views(run, state, split, k, OUTPUTS, reading, rows=rows)
+    present = None if used.present is None else used.present[index]
+    return {
+        output: (z, present, names) if len(z) == len(names) else (z, None, (evaluation.TOGETHER,))
+        for output, z in found.items()
+    }
 
 
 def _plain(found: evaluation.Geometry) -> dict[str, Any]:
@@ -199,20 +192,24 @@ def embed(
     """
     if views < 0:
         raise ValueError(f"--views must be at least 0, got {views}")
+    reading = data.Reading(run.config.train.corrupt_limit)
     if views:
-        _encode.check_split(run, split)
-        reading = data.Reading(run.config.train.corrupt_limit)
+        _evaluate.check_split(run, split)
+        if run.splits[split].spec.given:
+            raise ValueError(
+                f"--views draws views of images, got the given views of split {split}; use --views 0"
+            )
         output = run.config.evaluation.features
         by_output, rows = of_views(run, state, split, views, (output,), reading)
-        by_view = np.stack(by_output[output])
-        labels, features = run.splits[split].labels[rows], by_view.swapaxes(0, 1)
+        by_view, readable = np.stack(by_output[output]), run.splits[split].only(rows)
+        features = by_view.swapaxes(0, 1)
     else:
-        encoded, of_split = _encode.encode(run, state, (split,))
-        features, labels, by_view = encoded[split], of_split[split], encoded[split][None]
+        encoded, of_split = _evaluate.encode_readable(run, state, reading, splits=(split,))
+        features, readable, by_view = encoded[split], of_split[split], encoded[split][None]
     with _progress.during("measuring the features"):
         measures = evaluation.embedding_measures(by_view, seed=run.config.evaluation.seed)
     if jax.process_index() == 0:
-        _encode.save_embeddings(out, features, labels, run.splits[split].class_names)
+        _evaluate.save_embeddings(out, features, readable)
         text = json.dumps([dataclasses.asdict(result) for result in measures], indent=1)
         _files.write_whole(out.with_suffix(".json"), text + "\n")
     return np.shape(features), measures
@@ -228,100 +225,63 @@ def of_views(
     *,
     rows: np.ndarray | None = None,
 ) -> Embedded:
-    """Features of random views of the readable images of a split, by the policies of training.
+    """Features of each view of the readable examples of a split: given, or drawn by the policies of training.
+
+    Vectors of missing views are zero.
 
     Args:
       run, state: the run, and the state whose encoder (and head) is used.
       split: its name.
-      views: views per image, at least 1; view v is drawn by the policy of view v, modulo the config's k, and embedded
-        by the encoder of view v if each view has one.
+      views: views per example, at least 1; view v of an image is drawn by the policy of view v, modulo the config's k,
+        and embedded by the encoder of view v if each view has one.
       outputs: `encoder`, `head` or both, in evaluation mode; of both the encoder is computed once.
       reading: counts unreadable images.
       rows: only these rows of the split; None: all.
 
     Raises:
-      ValueError: an example is not one image, or there are other views than the encoders have.
+      ValueError: an example is several images, or there are other views than the encoders have.
     """
     spec, learner, k = run.splits[split].spec, run.program.learner, run.config.views.k
-    if spec.given or len(spec.shapes) > 1:
+    if not spec.given and len(spec.shapes) > 1:
         raise ValueError(f"--views draws views of one image, got examples of {len(spec.shapes)} arrays")
     if not learner.one_encoder and views != k:
         raise ValueError(f"--views must be {k}, since each view has an encoder of its own; got {views}")
-    policies = [run.config.policies[view % k] for view in range(views)]
-    seed, fixed = run.config.evaluation.seed + _encode.SEED, run.outline.spec.fixed
+    policies = [run.config.policies[view % k] for view in range(0 if spec.given else views)]
+    seed, fixed = run.config.evaluation.seed + _evaluate.SEED, run.outline.spec.fixed
+    beside = {
+        "encoder": "views",
+        "head": "head_views",
+    }  # the outputs of the views side by side, where a method has them
+    beside = {output: beside[output] if beside[output] in learner.outputs else output for output in outputs}
 
-    def each(params: Any, statistics: Any, inputs: Any) -> list[jax.Array]:
+    def each(params: Any, statistics: Any, inputs: Any, index: jax.Array) -> list[jax.Array]:
         """Of each output (b, Σ_l d_l) features of all views, side by side."""
-        images, index = inputs["images"], inputs["index"]
-        if not fixed and views == 1:
-            images = (images,)  # one crop
-        drawn = augment.draw_views(policies, images, seed, np.zeros(len(index), np.uint32), index)
-        if not learner.one_encoder:
-            given = {"views": drawn}
-            return [learner.features(params, statistics, given, _beside(run, output)) for output in outputs]
+        if not spec.given:
+            images = inputs if fixed or views > 1 else (inputs,)  # one crop
+            drawn = augment.draw_views(policies, images, seed, np.zeros(len(index), np.uint32), index)
+            inputs = {"views": drawn}
+        if spec.given or not learner.one_encoder:
+            return [learner.features(params, statistics, inputs, beside[output]) for output in outputs]
 
         def of(output: str, x: jax.Array) -> jax.Array:  # XLA merges the calls of the encoder
             return learner.features(params, statistics, {"images": x}, output)
 
         return [augment.by_shape(partial(of, output), drawn).reshape((len(index), -1)) for output in outputs]
 
-    def crop(arrays: data.Example, epoch: int, row: int) -> data.Example:
-        return augment.host_crop(arrays[0], policies, seed, 0, row)
-
-    what = f"encoding {views} views of {split}"
-    batches = (
-        {"inputs": {"images": batch["inputs"], "index": batch["index"]}, "index": batch["index"]}
-        for batch in _encode.in_order(run, split, what, reading, crop=None if fixed else crop, rows=rows)
-    )
-    return _encoded(run, state, each, batches, views, outputs)
-
-
-def of_given_views(
-    run: Run, state: _program.State, split: str, reading: data.Reading, rows: np.ndarray
-) -> Embedded:
-    """Features of each given view, at encoder and head, of these rows of a split; by its own encoder if it has one.
-
-    Vectors of missing views are zero. A method whose head takes all views together, as `supervised`, has one array for
-    `head`.
-    """
-
-    def each(params: Any, statistics: Any, inputs: Any) -> list[jax.Array]:
-        features = run.program.learner.features
-        return [features(params, statistics, inputs, _beside(run, output)) for output in OUTPUTS]
-
-    batches = _encode.in_order(run, split, f"encoding the views of {split}", reading, rows=rows)
-    return _encoded(run, state, each, batches, run.config.views.k, OUTPUTS)
-
-
-def _beside(run: Run, output: str) -> str:
-    """The output of a method that has those of the views side by side."""
-    views = {"encoder": "views", "head": "head_views"}[output]
-    return views if views in run.program.learner.outputs else output
-
-
-def _encoded(
-    run: Run,
-    state: _program.State,
-    each: Callable[..., list[jax.Array]],
-    batches: Iterator[dict[str, Any]],
-    views: int,
-    outputs: tuple[str, ...],
-) -> Embedded:
-    """What `each` computes of the batches, split into outputs and views."""
-    learner, variables = run.program.learner, run.program.evaluated(state)
-    first = next(batches)
-    widths = [x.shape[1] for x in jax.eval_shape(each, *variables, first["inputs"])]
-
     def joined(params: Any, statistics: Any, inputs: Any) -> jax.Array:
-        return jnp.concatenate(each(params, statistics, inputs), axis=1)
+        return jnp.concatenate(each(params, statistics, *inputs), axis=1)
 
+    crop = None if spec.given else host_crop(run, policies, seed)
+    stream = _evaluate.in_order(run, split, f"encoding the views of {split}", reading, crop=crop, rows=rows)
+    batches = ({"inputs": (b["inputs"], b["index"]), "index": b["index"]} for b in stream)
+    variables, first = run.program.evaluated(state), next(batches)
+    widths = [x.shape[1] for x in jax.eval_shape(each, *variables, *first["inputs"])]
     apply = jax.tree_util.Partial(joined, *variables)
-    stream = itertools.chain([first], batches)
-    joint, index = evaluation.encode(apply, stream, **_encode.batch_of(run))
+    joint, index = evaluation.encode(apply, itertools.chain([first], batches), **_evaluate.batch_of(run))
     found = {}
     for output, part in zip(outputs, np.split(joint, np.cumsum(widths)[:-1], axis=1)):
         lengths = [part.shape[1] // views] * views
-        if not learner.one_encoder and _beside(run, output) == output:  # the views' encoders differ in width
+        if not learner.one_encoder and beside[output] == output:  # the views' encoders differ in width
             encoders = learner.network(*variables).encoder
             lengths = [part.shape[1]] if output == "head" else [encoder.features for encoder in encoders]
         found[output] = np.split(part, np.cumsum(lengths)[:-1], axis=1)

@@ -36,9 +36,9 @@ class Optimizer:
     """Gradients with a larger global norm are scaled to this norm; None does not clip."""
 
     def transformation(
-        self, learning_rate: optax.Schedule, weight_decay: optax.Schedule
+        self, learning_rate: optax.Schedule, decay: optax.GradientTransformation
     ) -> optax.GradientTransformation:
-        """The update rule with these schedules."""
+        """The update rule with this schedule; `decay` adds the decayed parameters to its input."""
         raise NotImplementedError(
             f"{type(self).__name__} is an interface; choose one of {', '.join(OPTIMIZERS)}"
         )
@@ -56,11 +56,11 @@ class Sgd(Optimizer):
     """Nesterov's momentum."""
 
     def transformation(
-        self, learning_rate: optax.Schedule, weight_decay: optax.Schedule
+        self, learning_rate: optax.Schedule, decay: optax.GradientTransformation
     ) -> optax.GradientTransformation:
         """Weight decay, then momentum, then the learning rate."""
         return optax.chain(
-            _decay(weight_decay),
+            decay,
             optax.trace(self.momentum, self.nesterov),
             optax.scale_by_learning_rate(learning_rate),
         )
@@ -78,12 +78,12 @@ class AdamW(Optimizer):
     """Added to the root of the second moment."""
 
     def transformation(
-        self, learning_rate: optax.Schedule, weight_decay: optax.Schedule
+        self, learning_rate: optax.Schedule, decay: optax.GradientTransformation
     ) -> optax.GradientTransformation:
         """Adam, then weight decay, then the learning rate."""
         return optax.chain(
             optax.scale_by_adam(self.b1, self.b2, self.eps),
-            _decay(weight_decay),
+            decay,
             optax.scale_by_learning_rate(learning_rate),
         )
 
@@ -105,14 +105,14 @@ class Lars(Optimizer):
     or that of SGD. This is LARC, `clip_lr` in solo-learn."""
 
     def transformation(
-        self, learning_rate: optax.Schedule, weight_decay: optax.Schedule
+        self, learning_rate: optax.Schedule, decay: optax.GradientTransformation
     ) -> optax.GradientTransformation:
         """Weight decay, trust ratio, learning rate, momentum."""
         ratio = optax.scale_by_trust_ratio(trust_coefficient=self.trust_coefficient)
         if self.clip:
             ratio = _clip_by_trust_ratio(self.trust_coefficient, learning_rate)
         return optax.chain(
-            _decay(weight_decay),
+            decay,
             optax.masked(ratio, decay_mask),
             optax.scale_by_learning_rate(learning_rate),
             optax.trace(self.momentum),
@@ -122,18 +122,16 @@ class Lars(Optimizer):
 def _clip_by_trust_ratio(trust: float, learning_rate: optax.Schedule) -> optax.GradientTransformation:
     """Multiplies a gradient g of parameters p by min(1, trust |p| / (learning rate |g|)); by 1 where p is zero."""
 
-    def update(gradient: Any, state: optax.ScaleByScheduleState, params: Any) -> Any:
+    def update(gradient: Any, count: jax.Array, params: Any) -> Any:
         def clipped(g: jax.Array, p: jax.Array) -> jax.Array:
             length = jnp.linalg.norm(p.ravel())
-            step = learning_rate(state.count) * jnp.linalg.norm(g.ravel())
+            step = learning_rate(count) * jnp.linalg.norm(g.ravel())
             longer = (length > 0) & (step > trust * length)
             return g * jnp.where(longer, trust * length / jnp.where(longer, step, 1), 1)
 
-        return jax.tree.map(clipped, gradient, params), optax.ScaleByScheduleState(state.count + 1)
+        return jax.tree.map(clipped, gradient, params), count + 1
 
-    return optax.GradientTransformation(
-        lambda params: optax.ScaleByScheduleState(jnp.zeros((), jnp.int32)), update
-    )
+    return optax.GradientTransformation(lambda params: jnp.zeros((), jnp.int32), update)
 
 
 OPTIMIZERS: dict[str, Callable[[], Optimizer]] = {"sgd": Sgd, "adamw": AdamW, "lars": Lars}
@@ -178,11 +176,10 @@ def build(
     )
     start = optimizer.weight_decay
     end = start if optimizer.end_weight_decay is None else optimizer.end_weight_decay
-
-    def weight_decay(step: jax.Array) -> jax.Array:
-        return end + (start - end) * 0.5 * (1 + jnp.cos(math.pi * step / steps))
-
-    rule = optimizer.transformation(learning_rate, weight_decay)
+    decay = optax.add_decayed_weights(
+        lambda step: end + (start - end) * 0.5 * (1 + jnp.cos(math.pi * step / steps))
+    )
+    rule = optimizer.transformation(learning_rate, optax.masked(decay, decay_mask))
     if optimizer.clip_norm is not None:
         rule = optax.chain(optax.clip_by_global_norm(optimizer.clip_norm), rule)
     return rule, learning_rate
@@ -197,10 +194,6 @@ def peak(optimizer: Optimizer, examples: int) -> float:
 def decay_mask(tree: Any) -> Any:
     """Mask of decayed parameters: True for those with two or more dimensions; False for vectors: biases, norms."""
     return jax.tree.map(lambda x: x.ndim > 1, tree)
-
-
-def _decay(weight_decay: optax.Schedule) -> optax.GradientTransformation:
-    return optax.masked(optax.add_decayed_weights(weight_decay), decay_mask)
 
 
 def by_part(

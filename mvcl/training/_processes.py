@@ -6,9 +6,11 @@ import importlib.util
 import os
 import re
 import signal
+import socket
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,11 @@ from mvcl import _progress
 
 # Steps between setting and reading a flag, so that the host never waits for the device.
 _LAG = 2
+# Variables with the number of processes, and with the index of this one.
+_NUMBERS = (
+    ("JAX_NUM_PROCESSES", "OMPI_COMM_WORLD_SIZE"),
+    ("JAX_PROCESS_ID", "OMPI_COMM_WORLD_RANK"),
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,14 +55,35 @@ def join(flags: Distributed = Distributed(), environ: Mapping[str, str] | None =
       ValueError: flags or variables are incomplete or contradict each other.
     """
     environ = os.environ if environ is None else environ
-    place = _given(flags, environ)
-    found_by = "flags or variables" if place.coordinator_address is not None else cluster(environ)
+    address = flags.coordinator_address or environ.get("JAX_COORDINATOR_ADDRESS")
+    numbers = [flags.num_processes, flags.process_id]
+    if address:
+        found_by: str | None = "flags or variables"
+        for place, names in enumerate(_NUMBERS):
+            for name in names:
+                if numbers[place] is None and (text := environ.get(name)):
+                    if not text.isdecimal():
+                        raise ValueError(f"{name} must be a number, got {text!r}")
+                    numbers[place] = int(text)
+        count, rank = numbers
+        if ":" not in address:
+            raise ValueError(f"--distributed.coordinator-address must be HOST:PORT, got {address!r}")
+        if count is not None and rank is not None and not 0 <= rank < count:
+            raise ValueError(
+                f"--distributed.process-id must be 0 to {count - 1} for {count} processes, got {rank}"
+            )
+    elif numbers != [None, None]:
+        raise ValueError(
+            "--distributed.num-processes and --distributed.process-id need --distributed.coordinator-address"
+        )
+    else:
+        found_by = cluster(environ)
     if found_by is None or jax.distributed.is_initialized():
         return found_by
     # On SIGTERM a process saves; jax's service would take the signal before there is anything to save, and keep it.
     jax.config.update("jax_enable_preemption_service", False)
     try:
-        jax.distributed.initialize(place.coordinator_address, place.num_processes, place.process_id)
+        jax.distributed.initialize(address or None, numbers[0], numbers[1])
     except ValueError:
         if found_by != "TPU VM":
             raise
@@ -67,14 +95,9 @@ def join(flags: Distributed = Distributed(), environ: Mapping[str, str] | None =
 
 def cluster(environ: Mapping[str, str]) -> str | None:
     """The scheduler that started several processes, if jax can find them; else None."""
-    step = (
-        "SLURM_JOB_ID",
-        "SLURM_STEP_NODELIST",
-        "SLURM_NTASKS",
-        "SLURM_PROCID",
-        "SLURM_LOCALID",
-    )  # without a job step this is a shell on a node, not a task
-    if all(name in environ for name in step) and int(environ["SLURM_NTASKS"]) > 1:
+    step = {f"SLURM_{name}" for name in ("JOB_ID", "STEP_NODELIST", "NTASKS", "PROCID", "LOCALID")}
+    # Without a job step this is a shell on a node, not a task.
+    if step <= set(environ) and int(environ["SLURM_NTASKS"]) > 1:
         return "SLURM"
     if int(environ.get("OMPI_COMM_WORLD_SIZE", "1")) > 1:
         if "OMPI_MCA_orte_hnp_uri" not in environ:
@@ -90,37 +113,6 @@ def cluster(environ: Mapping[str, str]) -> str | None:
     if chips and importlib.util.find_spec("libtpu") is not None and "TPU_SKIP_MDS_QUERY" not in environ:
         return "TPU VM"
     return None
-
-
-def _given(flags: Distributed, environ: Mapping[str, str]) -> Distributed:
-    """Values from flags, then from jax's variables, then from the scheduler's variables."""
-
-    def number(flag: int | None, name: str) -> int | None:
-        if flag is not None or not environ.get(name):
-            return flag
-        if not environ[name].isdecimal():
-            raise ValueError(f"{name} must be a number, got {environ[name]!r}")
-        return int(environ[name])
-
-    address = flags.coordinator_address or environ.get("JAX_COORDINATOR_ADDRESS") or None
-    count = number(flags.num_processes, "JAX_NUM_PROCESSES")
-    rank = number(flags.process_id, "JAX_PROCESS_ID")
-    if address is None:
-        if flags.num_processes is not None or flags.process_id is not None:
-            raise ValueError(
-                "--distributed.num-processes and --distributed.process-id need --distributed.coordinator-address"
-            )
-        return Distributed()
-    if ":" not in address:
-        raise ValueError(f"--distributed.coordinator-address must be HOST:PORT, got {address!r}")
-    if "OMPI_COMM_WORLD_SIZE" in environ:
-        count = number(count, "OMPI_COMM_WORLD_SIZE")
-        rank = number(rank, "OMPI_COMM_WORLD_RANK")
-    if count is not None and rank is not None and not 0 <= rank < count:
-        raise ValueError(
-            f"--distributed.process-id must be 0 to {count - 1} for {count} processes, got {rank}"
-        )
-    return Distributed(coordinator_address=address, num_processes=count, process_id=rank)
 
 
 class LostProcess(RuntimeError):
@@ -172,15 +164,14 @@ class Interrupted(RuntimeError):
         self.signal = number
 
 
+@dataclasses.dataclass
 class Stop:
     """Whether the run has to stop: a signal that any process got, known to all at the same call of `agreed`."""
 
-    def __init__(self, mesh: Mesh) -> None:
-        self.signal = 0
-        """Number of the signal that this process got; 0: none."""
-        self._pending: deque[jax.Array] = deque()
-        self._mine = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
-        self._gather = jax.jit(lambda x: x + jnp.int32(0), out_shardings=NamedSharding(mesh, PartitionSpec()))
+    mesh: Mesh
+    signal: int = 0
+    """Number of the signal that this process got; 0: none."""
+    _pending: deque[jax.Array] = dataclasses.field(default_factory=deque)
 
     def agreed(self) -> int:
         """Number of the signal that stops all processes, or 0; every process calls it after the same piece of work.
@@ -190,10 +181,15 @@ class Stop:
         if jax.process_count() == 1:
             return self.signal
         mine = np.full((jax.local_device_count(),), self.signal, np.int32)
-        self._pending.append(self._gather(jax.make_array_from_process_local_data(self._mine, mine)))
+        rows = NamedSharding(self.mesh, PartitionSpec(self.mesh.axis_names))
+        self._pending.append(self._gather(jax.make_array_from_process_local_data(rows, mine)))
         if len(self._pending) <= _LAG:
             return 0
         return int(np.max(self._pending.popleft().addressable_data(0)))
+
+    @cached_property
+    def _gather(self) -> Any:
+        return jax.jit(lambda x: x + jnp.int32(0), out_shardings=NamedSharding(self.mesh, PartitionSpec()))
 
 
 @contextmanager
@@ -212,3 +208,22 @@ def stop_signals(mesh: Mesh) -> Iterator[Stop]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def profiler_server(port: int) -> None:
+    """Let TensorBoard and XProf capture traces of the first process through a port, while it runs.
+
+    Raises:
+      ValueError: the port is not a free one of this machine.
+    """
+    if jax.process_index() > 0:
+        return
+    try:
+        with socket.socket() as free:
+            free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            free.bind(("", port or -1))  # 0 would be any port
+    except (OSError, OverflowError) as error:  # of which jax's server says nothing
+        raise ValueError(
+            f"--profiler-port must be a port from 1 to 65535 that no program of this machine uses, got {port}"
+        ) from error
+    jax.profiler.start_server(port)

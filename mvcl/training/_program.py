@@ -1,6 +1,7 @@
 """The jitted functions of a run: initial state, step, features."""
 
 import dataclasses
+import math
 from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
@@ -14,20 +15,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from mvcl import augment, data, losses, methods, metrics
 from mvcl.evaluation import Classification
 from mvcl.training import _config, _optimizers, _sharding
-from mvcl.training._config import Config
+from mvcl.training._config import Config, Train
 
 State = dict[str, Any]
-# Fields of `Train` that `_built` does not read.
-_UNREAD = (
-    "seed",
-    "initial",
-    "evaluate_every",
-    "geometry_every",
-    "threads",
-    "corrupt_limit",
-    "stall_seconds",
-    "peak_tflops",
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +26,7 @@ class Program:
 
     Attributes:
       mesh: devices, axes `data`, along which slices follow one another, and `fsdp`.
+      batch_sharding: rows split over all devices.
       steps: updates of the whole run.
       steps_per_epoch: updates in one pass over the training split.
       learner: the method with its networks.
@@ -52,6 +43,7 @@ class Program:
     """
 
     mesh: Mesh
+    batch_sharding: NamedSharding
     steps: int
     steps_per_epoch: int
     learner: methods.Learner
@@ -63,11 +55,6 @@ class Program:
     learning_rate: optax.Schedule
     chance: Callable[[], jax.Array] | None
     restart: Callable[[State, tuple[str, ...]], State]
-
-    @property
-    def batch_sharding(self) -> NamedSharding:
-        """Rows split over all devices."""
-        return NamedSharding(self.mesh, _sharding.BATCH)
 
     def evaluated(self, state: State) -> tuple[Any, Any]:
         """Parameters and statistics to evaluate: the moving average of the parameters if there is one."""
@@ -85,10 +72,11 @@ def build(config: Config, outline: data.Outline) -> Program:
         not allow this optimiser.
     """
     mesh = _sharding.make_mesh(config.mesh)
+    unread: Any = {f.name: f.default for f in dataclasses.fields(Train) if "unread" in f.metadata}
     read = dataclasses.replace(
         config,
         data=data.Digits(),  # `outline` has what matters
-        train=dataclasses.replace(config.train, **{name: getattr(_config.Train, name) for name in _UNREAD}),
+        train=dataclasses.replace(config.train, **unread),
         mesh=_config.Mesh(),
         checkpoint=_config.Checkpoint(),
         evaluation=Classification(features=config.evaluation.features),
@@ -141,11 +129,12 @@ def _built(config: Config, outline: data.Outline, mesh: Mesh) -> Program:
     draw, replicated = _draw(config, outline.spec), NamedSharding(mesh, PartitionSpec())
     microbatches = _sharding.microbatches(train.microbatch, rows, mesh)
     step = _step(config, steps, learner, rule, objective, draw, microbatches)
-    state = _sharding.placed(jax.eval_shape(init, np.uint32(0)), mesh)
+    state = jax.tree.map(partial(_sharding.placed, mesh=mesh), jax.eval_shape(init, np.uint32(0)))
     sharding = jax.tree.map(lambda x: x.sharding, state)
     restart = partial(_optimizers.restart, rule)
     return Program(
         mesh=mesh,
+        batch_sharding=NamedSharding(mesh, _sharding.BATCH),
         steps=steps,
         steps_per_epoch=steps_per_epoch,
         learner=learner,
@@ -297,3 +286,23 @@ def abstract_batch(program: Program, config: Config, outline: data.Outline) -> d
         return batch | {"images": rows(spec.image_shape, jnp.uint8)}
     sizes = [(policy.image_size, policy.image_size, spec.channels) for policy in config.policies]
     return batch | {"images": tuple(rows(size, jnp.uint8) for size in sizes)}
+
+
+def full_speed(program: Program, config: Config, outline: data.Outline) -> float | None:
+    """Steps per second at the peak FLOP/s of all devices; None if it is unknown.
+
+    Microbatches are a loop, which XLA counts once.
+    """
+    train = config.train
+    if train.microbatch is not None or (train.peak_tflops is None and train.precision == "float32"):
+        return None
+    peak = _sharding.peak_flops(train.peak_tflops)
+    flops = None if peak is None else step_flops(program, abstract_batch(program, config, outline))
+    return None if peak is None or flops is None else program.mesh.size * peak / flops
+
+
+def step_flops(program: Program, batch: Any) -> float | None:
+    """FLOPs of a step over all devices, as XLA counts them; None if it does not."""
+    step: Any = program.step
+    flops = (step.lower(program.abstract_state, batch).cost_analysis() or {}).get("flops", math.nan)
+    return float(flops) if flops > 0 else None

@@ -1,19 +1,22 @@
-"""A config with its opened data and compiled functions, for a new run or a run folder."""
+"""A config with its opened data and compiled functions, for a new run or a run folder; its training batches."""
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from mvcl import _buckets, _files, _progress, data, methods
+from mvcl import _buckets, _files, _progress, augment, data, methods
 from mvcl.training import _program, _sharding
 from mvcl.training._checkpoints import Checkpoints
 from mvcl.training._config import Config, Mesh, check, divided, suited_to
-from mvcl.training._log import read_scores
+from mvcl.training._folder import read_scores
 from mvcl.training._serialise import load
 
 
@@ -39,9 +42,14 @@ def prepare(config: Config) -> Run:
     with _progress.during("opening the data"):
         splits = config.data.open()
     outline = splits["train"].outline
-    config = check(suited_to(config, outline))
-    config = divided(config, _sharding.make_mesh(config.mesh).size)
-    _check_draws(config, splits["train"])
+    config = divided(check(suited_to(config, outline)), _sharding.make_mesh(config.mesh).size)
+    split, compared = splits["train"], config.train.group or config.examples
+    if split.draws is not None and (unit := math.gcd(split.draws.size, config.examples)) % compared:
+        raise ValueError(
+            f"data.classes_per_draw = {split.draws.size} different classes in a batch of {config.examples}, of which "
+            f"{compared} are compared with each other: one class may be there twice. Set --train.group to a number "
+            f"that divides {unit}, or --data.classes-per-draw to a multiple of {compared}"
+        )
     with _progress.during("building the model"):
         program = _program.build(config, outline)
     if outline.classes < 2:
@@ -50,17 +58,6 @@ def prepare(config: Config) -> Run:
         )
     config.evaluation.check(splits)
     return Run(config, splits, outline, program)
-
-
-def _check_draws(config: Config, split: data.Split) -> None:
-    """Raise `ValueError` if examples of one class may be compared, each other's negatives."""
-    compared = config.train.group or config.examples
-    if split.draws is not None and (unit := math.gcd(split.draws.size, config.examples)) % compared:
-        raise ValueError(
-            f"data.classes_per_draw = {split.draws.size} different classes in a batch of {config.examples}, of which "
-            f"{compared} are compared with each other: one class may be there twice. Set --train.group to a number "
-            f"that divides {unit}, or --data.classes-per-draw to a multiple of {compared}"
-        )
 
 
 def open_run(
@@ -109,12 +106,10 @@ def open_run(
         )
     with _files.naming(workdir):
         run = prepare(config)
-    checkpoints = Checkpoints(
-        workdir / "checkpoints", config.checkpoint.keep, read_scores(workdir), read_only=True
-    )
+    checkpoints = Checkpoints(workdir / "checkpoints", 1, read_scores(workdir), read_only=True)
     try:
         steps = checkpoints.steps()
-        named: dict[str, int | None] = {"latest": max(steps, default=None), "best": checkpoints.best()}
+        named = {"latest": max(steps, default=None), "best": checkpoints.best(steps)}
         step = named.get(checkpoint, int(checkpoint) if checkpoint.isdecimal() else None)
         if step not in steps:
             have = ", ".join(map(str, steps)) or "none"
@@ -166,3 +161,83 @@ def initial_state(run: Run, reference: Config | None = None) -> _program.State:
     new = {**state, "params": params, "statistics": statistics}
     new |= {"ema": jax.tree.map(jnp.copy, params)} if "ema" in state else {}
     return jax.tree.map(lambda x, like: jax.device_put(x, like.sharding), new, program.abstract_state)
+
+
+def host_crop(run: Run, policies: Sequence[augment.Policy] | None = None, seed: int = 0) -> data.Crop | None:
+    """Host crops by some policies for images of different sizes; None if the device crops.
+
+    Without policies a crop is that of the evaluation. All splits use it: a program has one image size.
+    """
+    used = [_program.evaluation_policy(run.config, None)] if policies is None else policies
+
+    def crop(arrays: data.Example, epoch: int, row: int) -> data.Example:
+        return augment.host_crop(arrays if len(arrays) > 1 else arrays[0], used, seed, epoch, row)
+
+    return None if run.outline.spec.fixed else crop
+
+
+def batches(
+    run: Run, first_step: int, reading: data.Reading | None = None
+) -> Generator[data.Batch, None, None]:
+    """The training batches of this process, from `first_step` on; closing the generator stops the readers.
+
+    Raises:
+      StalledReader: no batch came for train.stall_seconds.
+      CorruptExample: more unreadable examples than `reading` allows (default: none).
+    """
+    config, reading = run.config, data.Reading() if reading is None else reading
+    stream = data.batches(
+        run.splits["train"],
+        batch_size=config.examples,
+        seed=config.train.seed,
+        first_step=first_step,
+        process_index=jax.process_index(),
+        process_count=jax.process_count(),
+        threads=config.train.threads,
+        last_batch=run.program.learner.last_batch,
+        crop=host_crop(run, config.policies, config.train.seed),
+        reading=reading,
+    )
+    return data.watched(stream, config.train.stall_seconds, reading)
+
+
+def save_views(run: Run, path: Path, reading: data.Reading, count: int = 8) -> None:
+    """Write the first readable training images and their views of epoch 0 as .npz, unless the file is there; nothing
+    for given views.
+
+    `views` is (m, k, side, side, C) uint8 with the side of the largest view; view v fills its first `sizes[v]` rows and
+    columns, and the rest is zero.
+    """
+    split, policies = run.splits["train"], run.config.policies
+    if split.spec.given or path.is_file():
+        return
+    crop = host_crop(run, policies, run.config.train.seed)
+    stream = data.in_order(split, "train", batch_size=1, crop=crop, reading=reading)
+    with (
+        closing(data.watched(stream, run.config.train.stall_seconds, reading)) as watched,
+        _progress.during("reading images for the report"),
+    ):
+        readable = list(islice((batch for batch in watched if len(batch["index"])), count))
+    if not readable:
+        return  # training says why
+    batch = jax.tree.map(lambda *parts: np.concatenate(parts), *readable)
+    rows, epoch = batch["index"].astype(np.int32), np.zeros(len(batch["index"]), np.int32)
+    with _progress.during("compiling the views"):
+        drawn = run.program.views({"images": batch["inputs"], "index": rows, "epoch": epoch})
+    each = drawn if isinstance(drawn, tuple) else np.moveaxis(np.asarray(drawn), 1, 0)
+    sizes = [policy.image_size for policy in policies]
+    views = np.zeros((len(rows), len(policies), max(sizes), max(sizes), split.spec.channels), np.uint8)
+    for v, (view, policy, size) in enumerate(zip(each, policies, sizes, strict=True)):
+        views[:, v, :size, :size] = np.round(255 * np.clip(np.asarray(view) * policy.std + policy.mean, 0, 1))
+    whole = host_crop(run)
+    shown = data.in_order(split, "train", batch_size=len(rows), crop=whole, reading=reading, rows=rows)
+    images = next(shown)["inputs"]
+    _files.save_arrays(
+        path,
+        images=images if images.dtype == np.uint8 else np.round(images * 255).astype(np.uint8),
+        views=views,
+        sizes=np.asarray(sizes),
+        view_names=np.asarray(run.config.view_names),
+        labels=split.labels[rows],
+        class_names=np.asarray(split.class_names),
+    )

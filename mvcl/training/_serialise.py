@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import hashlib
 import importlib
-import importlib.util
+import importlib.machinery
 import inspect
 import json
 import linecache
@@ -13,18 +13,82 @@ import sys
 import sysconfig
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
 from mvcl import _configs, _files, augment, data, evaluation, losses, methods, models, transport
+from mvcl._configs import hint
 from mvcl.training import _config, _optimizers
 from mvcl.training._config import Config
-from mvcl.training._parts import PLAIN, is_part, parts, rebuild, unknown_option
 
 TYPE, FUNCTION, DIGEST = "_type", "_function", "_digest"
+# Arrays and mesh axes that training passes to an objective; not options of the command line.
+_GIVEN_IN_TRAINING = {"mask", "axis_name", "key", "queue", "extra_negatives", "weights"}
+PLAIN = (bool, int, float, str)
 _PUBLIC = (augment, data, evaluation, losses, methods, models, transport)
+
+
+def is_function(value: Any) -> bool:
+    """Whether a config's value is a function or a `functools.partial` of one."""
+    return isinstance(value, functools.partial) or inspect.isroutine(value)
+
+
+def parts(value: Any) -> tuple[Any, dict[str, Any]] | None:
+    """The function or class of a part of a config, and all its options with their values; None for a plain value.
+
+    For the result of a higher-order function: that function and its arguments, such as `all_pairs` and `pair`.
+
+    Raises:
+      ValueError: an option is positional or unknown.
+    """
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return type(value), {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if not is_function(value):
+        return None
+    inner, given = losses.unwrap(value)
+    named = losses.higher_order(inner) or inner
+    known, found = inspect.signature(named).parameters, defaults(named)
+    anything = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
+    if misspelt := None if anything else next((name for name in given if name not in known), None):
+        raise ValueError(_unknown(named.__name__, misspelt, list(found)))
+    return named, found | given
+
+
+def rebuild(named: Any, options: dict[str, Any]) -> Any:
+    """The inverse of `parts`."""
+    if isinstance(named, type) or losses.is_higher_order(named):
+        return named(**options)
+    return functools.partial(named, **options) if options else named
+
+
+def defaults(named: Callable[..., Any]) -> dict[str, Any]:
+    """The options of a function with their defaults; that of the pair loss of a higher-order function is `nt_xent`."""
+    higher = losses.is_higher_order(named)
+    return {
+        name: losses.nt_xent if parameter.default is parameter.empty else parameter.default
+        for name, parameter in inspect.signature(named).parameters.items()
+        if name not in _GIVEN_IN_TRAINING
+        and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+        and (higher or parameter.default is not parameter.empty)  # else embeddings
+    }
+
+
+def _unknown(owner: str, name: str, known: list[str]) -> str:
+    near = hint(name, {option: repr(option) for option in known})
+    return f"{owner} has no option {name!r}; {near}It has {', '.join(known)}"
+
+
+def replace_at(node: Any, path: Sequence[str], value: Any) -> Any:
+    """A config, or a part of it, with the value at a path of field and option names replaced."""
+    if not path:
+        return value
+    named, found = parts(node) or (type(node), {})
+    if path[0] not in found:
+        kind = "option" if is_function(node) else "field"
+        raise ValueError(f"{named.__name__} has no {kind} {path[0]!r} to choose")
+    return rebuild(named, found | {path[0]: replace_at(found[path[0]], path[1:], value)})
 
 
 def to_json(config: Config) -> str:
@@ -62,14 +126,14 @@ def tree(value: Any) -> Any:
         return [tree(item) for item in value]
     if value is None or isinstance(value, PLAIN):
         return value
-    if not is_part(value):
+    if (part := parts(value)) is None:
         raise ValueError(
             "a config holds numbers, strings, tuples, functions and dataclasses, got "
             f"{type(value).__name__}: {value!r}"
         )
-    named, found = parts(value)
+    named, found = part
     node = {TYPE if isinstance(named, type) else FUNCTION: path(named)}
-    node |= {} if _is_ours(named) else {DIGEST: digest(named)}
+    node |= {} if named.__module__.startswith("mvcl.") else {DIGEST: digest(named)}
     return node | {name: tree(option) for name, option in found.items()}
 
 
@@ -91,13 +155,10 @@ def from_tree(saved: Any, given: Mapping[str, Any]) -> Config:
 
 def outside(value: Any) -> dict[str, Any]:
     """Import path -> object, for the functions and classes of a config from outside mvcl."""
-    found: dict[str, Any] = {}
-    items: Any = value if isinstance(value, (tuple, list)) else ()
-    if is_part(value):
-        named, options = parts(value)
-        items = options.values()
-        if not _is_ours(named):
-            found[path(named)] = named
+    named, options = parts(value) or (None, {})
+    items = value if isinstance(value, (tuple, list)) else options.values()
+    ours = named is None or named.__module__.startswith("mvcl.")
+    found = {} if ours else {path(named): named}
     for item in items:
         found |= outside(item)
     return found
@@ -139,7 +200,7 @@ def path(named: Any) -> str:
             f"a config can only hold functions and classes defined at the top level of a module, got {name} of "
             f"{module}; define it there"
         )
-    if not _is_ours(named):
+    if not named.__module__.startswith("mvcl."):
         return f"{module}:{name}"
     public = ".".join(part for part in module.split(".") if not part.startswith("_"))
     return f"{public}.{name}"
@@ -206,10 +267,6 @@ def _fits(value: Any, kind: Any) -> bool:
     return not isinstance(kind, type) or isinstance(value, kind)
 
 
-def _is_ours(named: Any) -> bool:
-    return named.__module__.split(".")[0] == "mvcl"
-
-
 @functools.cache  # a study names the same classes in each of its cells
 def digest(named: Any) -> str:
     """16 hexadecimal digits: a hash of the source of a function, or of a class's methods, and of the user's code that
@@ -221,34 +278,32 @@ def digest(named: Any) -> str:
       ValueError: a function has no source, as in an interactive session.
     """
     sources: dict[str, str] = {}
+    installed = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
     pending = [named]
     while pending:
         item = pending.pop()
         name = f"{item.__module__}:{item.__qualname__}"
-        if name in sources or _is_ours(item):
+        if name in sources or item.__module__.startswith("mvcl."):
             continue
-        found = (
-            [item] if inspect.isfunction(item) else [f for f in vars(item).values() if inspect.isfunction(f)]
-        )
-        texts = []
-        if isinstance(item, type):
-            with suppress(OSError, TypeError):  # of a notebook: its methods have sources
-                texts.append(inspect.getsource(item))  # a dataclass of fields alone has no other
+        members = vars(item).values() if isinstance(item, type) else [item]
+        found, texts = [member for member in members if inspect.isfunction(member)], []
+        for part in dict.fromkeys([item, *found]):  # a dataclass of fields alone has no other source
+            with suppress(OSError, TypeError):  # a class of a notebook; a method that a dataclass has made
+                texts.append(inspect.getsource(part))
         for function in found:
-            with suppress(OSError):  # a method that a dataclass has made
-                texts.append(inspect.getsource(function))
             for word in sorted(_names(function.__code__)):
                 value = function.__globals__.get(word)
                 if isinstance(value, (*PLAIN, tuple)):
                     sources[f"{function.__module__}:{word}"] = repr(value)
-                elif (inspect.isfunction(value) or isinstance(value, type)) and _is_users(value):
-                    pending.append(value)
+                elif inspect.isfunction(value) or isinstance(value, type):
+                    file = getattr(sys.modules.get(value.__module__), "__file__", None)
+                    pending += [value] if file is not None and not file.startswith(installed) else []
+        sources[name] = "\n".join(texts)
         if found and not texts and item is named:
             raise ValueError(
                 "a config can only hold functions and classes with source code, of which a run keeps a digest, got "
                 f"{named.__qualname__} of {named.__module__}; define it in a file or a notebook"
             )
-        sources[name] = "\n".join(texts)
     text = "\n".join(f"{name}\n{source}" for name, source in sorted(sources.items()))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -257,13 +312,6 @@ def _names(code: types.CodeType) -> set[str]:
     """The global names that a code object and its nested code objects refer to."""
     inner = [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
     return set(code.co_names).union(*map(_names, inner))
-
-
-def _is_users(named: Any) -> bool:
-    """Whether a function or class is the user's: from a file, and not of an installed package."""
-    file = getattr(sys.modules.get(named.__module__), "__file__", None)
-    installed = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
-    return file is not None and not file.startswith(installed)
 
 
 def load(source: str | Path, reference: Config | None = None) -> Config:
@@ -309,28 +357,21 @@ def load(source: str | Path, reference: Config | None = None) -> Config:
 
 def config_module(file: Path) -> types.ModuleType:
     """Import the file as a module, with its folder on the import path as for a script."""
-    spec = importlib.util.spec_from_file_location(file.name, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    loader = importlib.machinery.SourceFileLoader(file.name, str(file))
+    module = types.ModuleType(file.name)
+    module.__file__ = str(file)
     sys.modules[file.name] = module  # dataclasses and digests look up the source here
-    _import_from(file.parent.resolve())
+    folder, studies = str(file.parent.resolve()), str(_configs.STUDIES)
+    sys.path[:0] = [folder] * (folder not in sys.path)
+    sys.path += [studies] * (studies not in sys.path)  # behind all: copies of studies import what they share
     linecache.checkcache(str(file))  # digests need the current source
     try:
-        spec.loader.exec_module(module)
+        loader.exec_module(module)
     except SyntaxError as error:
         raise ValueError(f"{file} has a syntax error: {error}") from error
     except TypeError as error:
         raise _with_nearest(error, str(file)) from error
     return module
-
-
-def _import_from(folder: Path) -> None:
-    """Put a folder on the import path; behind all, the studies of the project, whose copies import what they share."""
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
-    if str(_configs.STUDIES) not in sys.path:
-        sys.path.append(str(_configs.STUDIES))
 
 
 def _of_studies(saved: Any) -> dict[str, Any]:
@@ -340,7 +381,7 @@ def _of_studies(saved: Any) -> dict[str, Any]:
         module, _, name = named.partition(":")
         file = _configs.STUDIES / f"{module.removesuffix('.py')}.py"
         if re.fullmatch(r"\w+(\.py)?", module) and file.is_file():
-            _import_from(_configs.STUDIES)
+            sys.path += [str(_configs.STUDIES)] * (str(_configs.STUDIES) not in sys.path)
             loaded = config_module(file) if module == file.name else importlib.import_module(module)
             found |= {named: vars(loaded)[name]} if name in vars(loaded) else {}
     return found
@@ -353,4 +394,4 @@ def _with_nearest(error: TypeError, what: str) -> ValueError:
     if match is None or match[1] not in named:
         return ValueError(f"{what}: {error}")
     found = list(inspect.signature(named[match[1]]).parameters)
-    return ValueError(f"{what}: {unknown_option(match[1], match[3], found)}")
+    return ValueError(f"{what}: {_unknown(match[1], match[3], found)}")

@@ -1,4 +1,4 @@
-"""Devices: the mesh, how batch, objective, microbatches and state are split over it, and the cache of programs."""
+"""Devices: their mesh, peak and cache of programs; how batch, objective, microbatches and state are split over them."""
 
 import os
 from collections import Counter
@@ -19,6 +19,27 @@ from mvcl.training._config import Config
 
 BATCH = PartitionSpec(("data", "fsdp"))
 """Rows of a batch over all devices."""
+# Dense bfloat16 TFLOP/s of one jax device, as the vendors state it, by the start of its `device_kind`.
+PEAK_TFLOPS = {
+    "TPU v2": 22.5,  # per core: jax has two devices per chip
+    "TPU v3": 61.5,
+    "TPU v4 lite": 138.0,
+    "TPU v4": 275.0,
+    "TPU v5 lite": 197.0,
+    "TPU v5e": 197.0,
+    "TPU v5": 459.0,
+    "TPU v6 lite": 918.0,
+    "TPU v6e": 918.0,
+    "NVIDIA A100": 312.0,
+    "NVIDIA H100 PCIe": 756.0,
+    "NVIDIA H100": 989.0,
+    "NVIDIA H200": 989.0,
+    "NVIDIA L4": 121.0,
+    "NVIDIA L40": 181.0,
+    "NVIDIA L40S": 362.0,
+    "Tesla V100": 125.0,
+    "Tesla T4": 65.0,
+}
 
 
 def make_mesh(options: _config.Mesh) -> Mesh:
@@ -88,11 +109,6 @@ def rows_per_device(config: Config, examples: int, mesh: Mesh, last_batch: bool)
         raise ValueError(
             f"a batch of {n} examples does not divide over {mesh.size} devices; {use}fewer devices with --mesh.data"
         )
-    if group is not None and rows % group:
-        raise ValueError(
-            f"train.group must divide the {rows} examples of a device's batch, got {group}; use fewer devices with "
-            "--mesh.data, or a larger --train.batch-size"
-        )
     last = examples % n if last_batch else 0
     if last == 1:
         raise ValueError(
@@ -104,11 +120,12 @@ def rows_per_device(config: Config, examples: int, mesh: Mesh, last_batch: bool)
             f"the last batch of an epoch has {last} examples, which do not divide over {mesh.size} devices; use "
             "--mesh.data 1, another --train.batch-size, or leave the last batch out"
         )
-    if group is not None and last // mesh.size % group:
-        raise ValueError(
-            f"train.group must divide the {last // mesh.size} examples of a device's last batch of an epoch, got "
-            f"{group}"
-        )
+    for count, batch in ((rows, "batch"), (last // mesh.size, "last batch of an epoch")):
+        if group is not None and count % group:
+            raise ValueError(
+                f"train.group must divide the {count} examples of a device's {batch}, got {group}; use fewer devices "
+                "with --mesh.data, or a larger --train.batch-size"
+            )
     return rows
 
 
@@ -162,9 +179,7 @@ def in_groups(of_views: methods.OfViews, takes: losses.Takes, group: int) -> met
     def mean(z: jax.Array, /, **extra: Any) -> tuple[jax.Array, methods.Measures]:
         places = {name: takes.axis_of_instances(name, x) for name, x in extra.items()}
         whole = {name: x for name, x in extra.items() if places[name] is None}
-        split = {
-            name: _cut(x, axis, group) for name, x in extra.items() if (axis := places[name]) is not None
-        }
+        split = {name: _cut(extra[name], axis, group) for name, axis in places.items() if axis is not None}
 
         def of_group(given: tuple[jax.Array, dict[str, jax.Array]]) -> tuple[jax.Array, methods.Measures]:
             return of_views(given[0], **given[1], **whole)
@@ -209,19 +224,24 @@ def microbatches(microbatch: int | None, rows: int, mesh: Mesh) -> methods.Micro
     return split, join
 
 
-def placed(shapes: Any, mesh: Mesh) -> Any:
-    """The shapes with shardings: over `fsdp` along the longest divisible axis, or replicated if there is none."""
+def placed(x: jax.ShapeDtypeStruct, mesh: Mesh) -> jax.ShapeDtypeStruct:
+    """A shape with its sharding: over `fsdp` along the longest divisible axis, or replicated if there is none."""
     devices = mesh.shape["fsdp"]
+    axes = [a for a, size in enumerate(x.shape) if devices > 1 and size % devices == 0]
+    split: tuple[str | None, ...] = ()
+    if axes and np.prod(x.shape) >= 1024:  # gathering a smaller array costs more than replicating it
+        longest = max(axes, key=lambda a: x.shape[a])
+        split = tuple("fsdp" if a == longest else None for a in range(x.ndim))
+    return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=NamedSharding(mesh, PartitionSpec(*split)))
 
-    def place(x: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
-        axes = [a for a, size in enumerate(x.shape) if devices > 1 and size % devices == 0]
-        split: tuple[str | None, ...] = ()
-        if axes and np.prod(x.shape) >= 1024:  # gathering a smaller array costs more than replicating it
-            longest = max(axes, key=lambda a: x.shape[a])
-            split = tuple("fsdp" if a == longest else None for a in range(x.ndim))
-        return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=NamedSharding(mesh, PartitionSpec(*split)))
 
-    return jax.tree.map(place, shapes)
+def peak_flops(tflops: float | None = None) -> float | None:
+    """Peak FLOP/s of one device: as given, or of the device's kind; None if unknown."""
+    if tflops is None:
+        kind = jax.devices()[0].device_kind
+        known = [name for name in PEAK_TFLOPS if kind.startswith(name)]
+        tflops = PEAK_TFLOPS[max(known, key=len)] if known else None
+    return None if tflops is None else tflops * 1e12
 
 
 def compilation_cache() -> None:

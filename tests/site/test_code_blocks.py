@@ -215,7 +215,7 @@ def no_work(monkeypatch):
 
     for name in ("train", "train_seeds", "dry_run"):
         monkeypatch.setattr(training, name, train)
-    for name in ("training.open_run", "training.finetune", "report.write_report", "data._tfds._check_known"):
+    for name in ("training.open_run", "report.write_report", "data._tfds._check_known"):
         monkeypatch.setattr(f"mvcl.{name}", work)
     for name in ("studies.run_study", "studies.overview"):
         monkeypatch.setattr(f"mvcl.{name}", work)

@@ -1,8 +1,9 @@
+import json
 from functools import partial
 
 import pytest
 
-from mvcl import augment, data, evaluation, losses, models
+from mvcl import _progress, augment, data, evaluation, losses, models, training
 from mvcl.training import AdamW, Checkpoint, Config, Mesh, Train, Views
 
 
@@ -21,3 +22,29 @@ def tiny():
         checkpoint=Checkpoint(every_steps=2),
         evaluation=evaluation.Classification(draws=1, labels_per_class=(5,)),
     )
+
+
+@pytest.fixture(scope="session")
+def reported():
+    """The work that `whole` reports: names, numbers of items and units, in order."""
+    return []
+
+
+@pytest.fixture(scope="session")
+def whole(tiny, tmp_path_factory, reported):
+    """Folder and table of an undisturbed run, with a profile of two steps."""
+    workdir, shown = tmp_path_factory.mktemp("runs") / "whole", _progress._shown
+
+    def recorded(what, total, unit):
+        reported.append((what, total, unit))
+        return shown(what, total, unit)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_progress, "_shown", recorded)
+        return workdir, training.train(tiny, workdir, profile=2)
+
+
+@pytest.fixture(scope="session")
+def rows():
+    """Reads the log of a run."""
+    return lambda workdir: [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]

@@ -8,7 +8,7 @@ import pytest
 from parametrize import some
 
 from mvcl import augment, data, evaluation, models, training
-from mvcl.training import Mesh, Train, _encode, _geometry
+from mvcl.training import Mesh, Train, _evaluate, _geometry
 
 
 def config(**options):
@@ -32,14 +32,14 @@ def config(**options):
 def batches_of(config, steps=4, batch_size=16):
     run = training.prepare(config)
     state = run.program.init()
-    stream = _encode.augmented(run, state, data.Reading())
+    stream = _evaluate.augmented(run, state, data.Reading())
     return run, state, list(stream("train", batch_size=batch_size, steps=steps, seed=3, crop_padding=0))
 
 
 def test_features_are_the_encoders_of_the_drawn_views():
     run, state, batches = batches_of(config())
     split = run.splits["train"]
-    policy = _encode.policy(run.config)
+    policy = _evaluate.policy(run.config)
     assert policy.random_crop
     assert policy.flip_probability == 0.5
     assert (policy.mean, policy.std, policy.brightness) == ((0.4,), (0.2,), 0.0)

@@ -16,8 +16,7 @@ from PIL import Image
 
 from mvcl import _buckets, _extras, _files, cli, data
 from mvcl.training._checkpoints import Checkpoints
-from mvcl.training._clock import Clock
-from mvcl.training._log import Log
+from mvcl.training._folder import Clock, Log
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +143,7 @@ def test_log_is_uploaded_with_a_checkpoint(bucket):
 
 
 @pytest.mark.slow
-def test_checkpoints(bucket):
+def test_checkpoints(bucket, capsys):
     state = {"w": jnp.arange(1000.0), "b": jnp.ones(3)}
     like = jax.eval_shape(lambda: state)
     folder = bucket / "checkpoints"
@@ -157,12 +156,11 @@ def test_checkpoints(bucket):
     for name in client.find(f"{folder}/30/state"):
         if "/d/" in name:
             client.pipe_file(name, b"damaged")
-    lines = []
     checkpoints = Checkpoints(folder, keep=2)
-    restored, record = checkpoints.restore(like, log=lines.append)
+    restored, record = checkpoints.restore(like)
     assert record["step"] == 20
     np.testing.assert_array_equal(restored["w"], state["w"] + 20)
-    assert "step 30 is damaged" in lines[0]
+    assert "step 30 is damaged" in capsys.readouterr().out
     assert [path.name.partition("-")[0] for path in (folder / "damaged").iterdir()] == [".keep", "30"]
     checkpoints.save(30, state, {})
     checkpoints.close()

@@ -30,11 +30,12 @@ def like(devices=1):
 
 
 def fill(folder, steps, scores=(), keep=2):
-    manager = Checkpoints(folder, keep)
+    known = {}
+    manager = Checkpoints(folder, keep, known)
     for step in steps:
         manager.save(step, state(step), {"seed": 5})
         if step in dict(scores):
-            manager.scored(step, dict(scores)[step])
+            known[step] = dict(scores)[step]  # a state is scored after it is saved
     manager.close()
 
 
@@ -43,9 +44,8 @@ def test_keeps_the_newest_and_the_best(tmp_path):
     fill(tmp_path, range(1, 7), scores)
     manager = Checkpoints(tmp_path, 2, scores)
     assert manager.steps() == [2, 5, 6]
-    assert manager.best() == 2
-    manager.rewind(1)
-    assert manager.best() is None
+    assert manager.best(manager.steps()) == 2
+    assert manager.best([5, 6]) is None
     restored, record = manager.restore(like())
     assert (int(restored["step"]), record["step"], record["seed"]) == (6, 6, 5)
     np.testing.assert_array_equal(restored["w"], array(6))
@@ -89,30 +89,28 @@ def remove_part(folder):
 
 
 @pytest.mark.parametrize("damage", [truncate, flip, remove_part])
-def test_resumes_from_a_damaged_checkpoint(tmp_path, damage):
+def test_resumes_from_a_damaged_checkpoint(tmp_path, damage, capsys):
     fill(tmp_path, (1, 2))
     damage(tmp_path / "2")
-    lines = []
     manager = Checkpoints(tmp_path, 2)
-    restored, record = manager.restore(like(), log=lines.append)
+    restored, record = manager.restore(like())
     assert (int(restored["step"]), record["step"]) == (1, 1)
-    assert len(lines) == 1
-    assert "step 2 is damaged" in lines[0]
-    assert "falling back to step 1" in lines[0]
+    [line] = capsys.readouterr().out.splitlines()
+    assert "step 2 is damaged" in line
+    assert "falling back to step 1" in line
     assert list((tmp_path / "damaged").iterdir())  # kept for inspection
     assert manager.save(2, state(2), {})  # and the step can be saved again
     manager.close()
     assert Checkpoints(tmp_path, 2).steps() == [1, 2]
 
 
-def test_detects_swapped_content(tmp_path):
+def test_detects_swapped_content(tmp_path, capsys):
     fill(tmp_path, (1, 2))
     shutil.rmtree(tmp_path / "2" / "state")
     shutil.copytree(tmp_path / "1" / "state", tmp_path / "2" / "state")
-    lines = []
-    _, record = Checkpoints(tmp_path, 2).restore(like(), log=lines.append)
+    _, record = Checkpoints(tmp_path, 2).restore(like())
     assert record["step"] == 1
-    assert "differ from those that were saved" in lines[0]
+    assert "differ from those that were saved" in capsys.readouterr().out
 
 
 def test_raises_if_all_checkpoints_are_damaged(tmp_path):
@@ -120,7 +118,7 @@ def test_raises_if_all_checkpoints_are_damaged(tmp_path):
     truncate(tmp_path / "1")
     truncate(tmp_path / "2")
     with pytest.raises(DamagedCheckpoints, match="none of the checkpoints"):
-        Checkpoints(tmp_path, 2).restore(like(), log=lambda _: None)
+        Checkpoints(tmp_path, 2).restore(like())
     assert len(list((tmp_path / "damaged").iterdir())) == 2
 
 

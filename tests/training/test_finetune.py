@@ -10,7 +10,7 @@ import pytest
 from flax import nnx
 
 from mvcl import augment, data, evaluation, methods, models, training
-from mvcl.training import AdamW, Mesh, Sgd, Views, _input
+from mvcl.training import AdamW, Mesh, Sgd, Views, _run
 from mvcl.training._run import initial_state
 
 
@@ -64,7 +64,7 @@ def test_first_step_is_that_of_softmax_regression(config, pretrained):
         np.testing.assert_array_equal, nnx.state(training.one_encoder(run, state)), nnx.state(trained)
     )
     assert jax.tree.leaves(same, is_leaf=lambda x: x is None)
-    batch = next(_input.batches(run, 0))
+    batch = next(_run.batches(run, 0))
     fresh = jax.tree.map(np.asarray, state["params"])
     new, values = run.program.step(state, jax.device_put(batch))
     np.testing.assert_allclose(
@@ -88,7 +88,7 @@ def test_mixing_and_smoothing_are_the_same_on_several_devices(config):
     losses = []
     for devices in (1, 4):
         run = training.prepare(dataclasses.replace(config, mesh=Mesh(data=devices)))
-        stream = data.to_devices(_input.batches(run, 0), run.program.batch_sharding)
+        stream = data.to_devices(_run.batches(run, 0), run.program.batch_sharding)
         state, found = run.program.init(), []
         for _ in range(3):
             state, values = run.program.step(state, next(stream))
@@ -103,7 +103,7 @@ def test_averages_seeds_and_resumes(config, tmp_path):
     optimizer = AdamW(learning_rate=3e-2)
     train = dataclasses.replace(config.train, steps=150, log_every=50)
     config = dataclasses.replace(config, optimizer=optimizer, train=train)
-    results = training.finetune(config, tmp_path, seeds=2)
+    results = training.train_seeds(config, tmp_path, 2)["trained encoder"]
     assert [r.name for r in results] == ["accuracy", "accuracy, mean per class"]
     of_seeds = [json.loads((tmp_path / f"seed{s}" / "evaluation.json").read_text()) for s in (0, 1)]
     values = [saved["rows"]["trained encoder"][0]["value"] for saved in of_seeds]
@@ -112,7 +112,7 @@ def test_averages_seeds_and_resumes(config, tmp_path):
     np.testing.assert_allclose(results[0].deviation, np.std(values, ddof=1))
     assert results[0].value > 0.4  # 0.1 is chance
     before = (tmp_path / "seed0" / "metrics.jsonl").read_text()
-    assert training.finetune(config, tmp_path, seeds=1)[0].deviation is None
+    assert training.train_seeds(config, tmp_path, 1)["trained encoder"][0].deviation is None
     assert (tmp_path / "seed0" / "metrics.jsonl").read_text() == before
 
 

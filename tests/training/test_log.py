@@ -4,15 +4,15 @@ import json
 
 import pytest
 
-from mvcl.training import _clock, _log
+from mvcl.training import _folder, _sharding
 
 
 @pytest.fixture
 def clock(monkeypatch):
     """A clock that a test sets: `now[0]` is monotonic time, `now[1]` the wall's."""
     now = [50.0, 1000.0]
-    monkeypatch.setattr(_clock.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(_log.time, "time", lambda: now[1])
+    monkeypatch.setattr(_folder.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(_folder.time, "time", lambda: now[1])
     return now
 
 
@@ -21,8 +21,8 @@ def passing(clock, phase, now, seconds):
         now[0] += seconds
 
 
-def test_time_counts_as_the_innermost_phase(clock):
-    mine = _clock.Clock()
+def test_time_counts_as_the_innermost_phase(clock, tmp_path, capsys):
+    mine = _folder.Clock()
     clock[0] += 1
     with mine.phase("training"):
         clock[0] += 2
@@ -30,14 +30,15 @@ def test_time_counts_as_the_innermost_phase(clock):
         clock[0] += 8
     clock[0] += 16
     assert mine.seconds() == {"other": 17, "training": 10, "data": 4}
-    assert str(mine) == "time: 31 s, other 55 %, training 32 %, data 13 %"
+    opened(tmp_path, mine).close()
+    assert "time: 31 s, other 55 %, training 32 %, data 13 %" in capsys.readouterr().out
 
 
 def test_the_clock_adds_earlier_sessions(clock, tmp_path):
-    first = _clock.Clock()
+    first = _folder.Clock()
     passing(first, "training", clock, 5)
     first.write(tmp_path / "time.json")
-    second = _clock.Clock()
+    second = _folder.Clock()
     passing(second, "training", clock, 2)
     second.resume(tmp_path / "time.json")
     assert second.seconds()["training"] == 7
@@ -47,7 +48,7 @@ def test_the_clock_adds_earlier_sessions(clock, tmp_path):
 def test_the_clock_ignores_a_damaged_file(clock, tmp_path, content):
     if content is not None:
         (tmp_path / "time.json").write_text(content)
-    mine = _clock.Clock()
+    mine = _folder.Clock()
     mine.resume(tmp_path / "time.json")
     assert mine.seconds() == {"other": 0}
 
@@ -58,17 +59,17 @@ def test_the_clock_ignores_a_damaged_file(clock, tmp_path, content):
 )
 def test_peak_is_that_of_the_longest_name(monkeypatch, kind, tflops):
     device = type("Device", (), {"device_kind": kind})
-    monkeypatch.setattr(_clock.jax, "devices", lambda: [device])
-    assert _clock.peak_flops() == tflops * 1e12
-    assert _clock.peak_flops(2.0) == 2e12
+    monkeypatch.setattr(_sharding.jax, "devices", lambda: [device])
+    assert _sharding.peak_flops() == tflops * 1e12
+    assert _sharding.peak_flops(2.0) == 2e12
 
 
 def test_peak_of_an_unknown_device_is_none():
-    assert _clock.peak_flops() is None
+    assert _sharding.peak_flops() is None
 
 
-def opened(tmp_path, mine, step=0):
-    return _log.Log(tmp_path, mine, step=step, steps=100, views_per_step=40)
+def opened(tmp_path, mine, step=0, full_speed=None):
+    return _folder.Log(tmp_path, mine, step=step, steps=100, views_per_step=40, full_speed=full_speed)
 
 
 def rows(folder):
@@ -79,14 +80,14 @@ VALUES = {"loss": 2.0, "effective_rank": 5.0}
 
 
 def test_a_row_has_the_seconds_of_a_step_since_the_last_row(clock, tmp_path, capsys):
-    mine = _clock.Clock()
-    log = opened(tmp_path, mine)
+    mine = _folder.Clock()
+    log = opened(tmp_path, mine, full_speed=4.0)
     for seconds in (1, 3):
         passing(mine, "training", clock, 6 * seconds)
         passing(mine, "data", clock, 2 * seconds)
         passing(mine, "logging", clock, 2 * seconds)
         passing(mine, "saving", clock, 100)
-        log.row(10 * seconds, VALUES | {"chance": float("nan")}, full_speed=4.0)
+        log.row(10 * seconds, VALUES | {"chance": float("nan")})
     log.close()
     first, second = rows(tmp_path)
     assert (first["seconds_step"], first["seconds_data"], first["seconds_log"]) == (0.6, 0.2, 0.2)
@@ -102,11 +103,11 @@ def test_a_row_has_the_seconds_of_a_step_since_the_last_row(clock, tmp_path, cap
 
 
 def test_time_does_not_go_back(clock, tmp_path):
-    log = opened(tmp_path, _clock.Clock())
+    log = opened(tmp_path, _folder.Clock())
     log.row(1, VALUES)
     log.close()
     clock[1] -= 500
-    log = opened(tmp_path, _clock.Clock(), step=1)
+    log = opened(tmp_path, _folder.Clock(), step=1)
     clock[0] += 3
     log.row(2, VALUES)
     log.close()
@@ -116,7 +117,7 @@ def test_time_does_not_go_back(clock, tmp_path):
 
 def logged(tmp_path, capsys, sequence):
     """The warnings of a log of these values."""
-    log = opened(tmp_path, _clock.Clock())
+    log = opened(tmp_path, _folder.Clock())
     for step, values in enumerate(sequence):
         log.row(step, VALUES | values)
     log.close()
@@ -146,14 +147,14 @@ def test_warns_once_of_a_solver_that_stopped(clock, tmp_path, capsys):
 
 
 def test_scores_are_read_from_the_log(clock, tmp_path):
-    log = opened(tmp_path, _clock.Clock())
+    log = opened(tmp_path, _folder.Clock())
     log.scores(4, {"knn": 0.5}, score="knn")
     log.scores(5, {"uniformity": -1.0})
     log.scores(6, {})
     log.close()
-    _log.append_row(tmp_path / "metrics.jsonl", {"step": 8, "knn": 0.75, "score": "knn"})
-    assert _log.read_scores(tmp_path) == {4: 0.5, 8: 0.75}
-    assert [row["step"] for row in _log.read_log(tmp_path)] == [4, 5, 8]
+    _folder.append_row(tmp_path / "metrics.jsonl", {"step": 8, "knn": 0.75, "score": "knn"})
+    assert _folder.read_scores(tmp_path) == {4: 0.5, 8: 0.75}
+    assert [row["step"] for row in _folder.read_log(tmp_path)] == [4, 5, 8]
 
 
 def test_damaged_rows_are_skipped(tmp_path):
@@ -168,7 +169,7 @@ def test_damaged_rows_are_skipped(tmp_path):
         "\0",
     ]
     (tmp_path / "metrics.jsonl").write_bytes("\n".join(lines).encode("latin-1"))
-    assert _log.read_log(tmp_path) == [{"step": 1}]
+    assert _folder.read_log(tmp_path) == [{"step": 1}]
 
 
 @pytest.mark.parametrize(("done", "refreshes"), [(False, [0, 3]), (True, [0, 3, 4])])
@@ -176,6 +177,6 @@ def test_rewound_logs_end_at_the_step(tmp_path, done, refreshes):
     """A refresh precedes its step, unless the step is the last."""
     for name in ("metrics.jsonl", "refresh.jsonl"):
         (tmp_path / name).write_text("".join(f'{{"step": {step}}}\n' for step in (0, 3, 4, 5)))
-    _log.rewind_log(tmp_path, 4, done=done)
-    assert [row["step"] for row in _log.read_log(tmp_path)] == [0, 3, 4]
-    assert [row["step"] for row in _log.read_log(tmp_path, "refresh.jsonl")] == refreshes
+    _folder.rewind_log(tmp_path, 4, done=done)
+    assert [row["step"] for row in _folder.read_log(tmp_path)] == [0, 3, 4]
+    assert [row["step"] for row in _folder.read_log(tmp_path, "refresh.jsonl")] == refreshes

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mvcl import cli, evaluation, training
-from mvcl.training import _finetune
+from mvcl.training import _train
 
 
 def test_averages_the_tables_of_consecutive_seeds(monkeypatch, tmp_path):
@@ -20,7 +20,7 @@ def test_averages_the_tables_of_consecutive_seeds(monkeypatch, tmp_path):
             for row, value in zip(("trained encoder", "raw input"), values[config.train.seed])
         }
 
-    monkeypatch.setattr(_finetune, "train", train)
+    monkeypatch.setattr(_train, "train", train)
     config = training.Config(train=training.Train(seed=4))
     rows = training.train_seeds(config, tmp_path, 2)
     assert seen == [(4, tmp_path / "seed4"), (5, tmp_path / "seed5")]

@@ -17,9 +17,8 @@ from mvcl import cli, data, evaluation, losses, metrics
 from mvcl.methods import Batch, Sem, of_views
 from mvcl.training import AdamW, Checkpoint, Config, Mesh, Train, _optimizers, check, choose, load, train
 from mvcl.training._config import suited_to
-from mvcl.training._input import batches
 from mvcl.training._program import build
-from mvcl.training._run import prepare
+from mvcl.training._run import batches, prepare
 
 SMALL = ("--method.hidden", "64", "64", "--method.features", "16", "--method.embedding", "8")
 
@@ -248,18 +247,8 @@ def test_two_commands_from_a_folder_of_tables(tmp_path, rng):
             lines.append(",".join([f"item{i}", *map(str, row), *([group] if name == "coin" else [])]))
         (tmp_path / "in" / f"{name}.csv").write_text("\n".join(lines) + "\n")
     run = str(tmp_path / "run")
-    options = [
-        "--optimizer.learning-rate",
-        "3e-3",
-        "--optimizer.end-learning-rate",
-        "3e-3",
-        "--train.epochs",
-        "120",
-        "--train.batch-size",
-        "40",
-        "--method.pretrain-epochs",
-        "80",
-    ]
+    rate = ("--optimizer.learning-rate", "3e-3", "--optimizer.end-learning-rate", "3e-3")
+    length = ("--train.epochs", "120", "--train.batch-size", "40", "--method.pretrain-epochs", "80")
     command = [
         "train",
         "xu/sem:tables",
@@ -267,7 +256,8 @@ def test_two_commands_from_a_folder_of_tables(tmp_path, rng):
         str(tmp_path / "in"),
         "--workdir",
         run,
-        *options,
+        *rate,
+        *length,
         *SMALL,
     ]
     assert cli.main(command) == 0

@@ -1,6 +1,7 @@
 """What is due after which step, and how a run is stopped; no program is compiled."""
 
 import signal
+from contextlib import ExitStack
 from types import SimpleNamespace
 
 import jax
@@ -9,62 +10,54 @@ import pytest
 from jax.sharding import Mesh
 
 from mvcl import training
-from mvcl.training import _clock, _profile, _session
+from mvcl.training import _folder, _session, _train
 from mvcl.training._checkpoints import Checkpoints
 from mvcl.training._processes import Interrupted, Stop, stop_signals
 
 
-def session_of(tmp_path, *, step=0, scores=(), **train):
+def session_of(tmp_path, *, scores=(), scored=True, **train):
     """A session of 20 steps, 10 an epoch, saved every 8 steps, in a folder without files."""
     config = SimpleNamespace(
         train=SimpleNamespace(**{"evaluate_every": 0.0, "geometry_every": 0.0, "log_every": 3} | train),
         checkpoint=SimpleNamespace(every_steps=8, keep=2),
-        evaluation=SimpleNamespace(scored=True),
+        evaluation=SimpleNamespace(scored=scored),
     )
     run = SimpleNamespace(config=config, program=SimpleNamespace(steps=20, steps_per_epoch=10))
-    found = _session.Session(run, tmp_path, _clock.Clock(), None, None)
-    found.step = step
-    for scored in scores:
-        found.checkpoints.scored(scored, 0.5)
+    found = _session.Session(run, tmp_path, _folder.Clock(), None, ExitStack(), None)
+    found.scores |= dict.fromkeys(scores, 0.5)
     return found
 
 
-def due(session, question):
-    """The steps of which a question is true."""
+def due(session, what):
+    """The steps after which something is due."""
     found = []
-    for session.step in range(1, 21):
-        if question(session):
+    for session.step in range(21):
+        if what in session.due():
             found.append(session.step)
     return found
 
 
-def test_logs_every_third_step(tmp_path):
-    assert due(session_of(tmp_path), _session.Session.logging_is_due) == [3, 6, 9, 12, 15, 18]
-
-
-def test_saves_by_interval_and_the_last_step(tmp_path):
-    assert due(session_of(tmp_path), _session.Session.saving_is_due) == [8, 16, 20]
+def test_logs_by_interval_and_saves_by_interval_and_the_last_step(tmp_path):
+    session = session_of(tmp_path)
+    assert due(session, "log") == [0, 3, 6, 9, 12, 15, 18]
+    assert due(session, "save") == [0, 8, 16, 20]
 
 
 def test_saves_what_is_scored_unless_it_has_a_score(tmp_path):
     session = session_of(tmp_path, evaluate_every=0.5, scores=[10])
-    assert due(session, _session.Session.saving_is_due) == [5, 8, 15, 16, 20]
-    assert due(session, _session.Session._score_is_due) == [5, 15]  # the last is scored by its evaluation
+    assert due(session, "save") == [0, 5, 8, 15, 16, 20]
+    assert due(session, "score") == [5, 15]  # the last is scored by its evaluation
 
 
 def test_nothing_is_scored_by_a_protocol_without_a_score(tmp_path):
-    session = session_of(tmp_path, evaluate_every=0.5)
-    session.run.config.evaluation.scored = False
-    assert due(session, _session.Session._score_is_due) == []
+    assert due(session_of(tmp_path, evaluate_every=0.5, scored=False), "score") == []
 
 
 def test_geometry_is_due_at_the_last_step_too_but_not_before_the_first(tmp_path):
     session = session_of(tmp_path, geometry_every=1.0)
-    assert due(session, _session.Session._geometry_is_due) == [10, 20]
-    session.step = 0
-    assert not session._geometry_is_due()
+    assert due(session, "geometry") == [10, 20]
     (tmp_path / "metrics.jsonl").write_text('{"step": 10, "encoder_uniformity": -1.0}\n')
-    assert due(session, _session.Session._geometry_is_due) == [20]
+    assert due(session, "geometry") == [20]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +74,7 @@ def test_pending_checkpoints_are_waited_for(tmp_path, monkeypatch, error, proces
     closed, session = [], session_of(tmp_path)
     monkeypatch.setattr(Checkpoints, "close", lambda _: closed.append(True))
     monkeypatch.setattr(jax, "process_count", lambda: processes)
-    session.__exit__(type(error), error, None)
+    session.close(type(error), error, None)
     assert bool(closed) == waits
 
 
@@ -156,8 +149,7 @@ def test_profile_begins_and_ends(tmp_path, monkeypatch, step, last, steps, trace
     calls = []
     monkeypatch.setattr(jax.profiler, "start_trace", lambda *_, **__: calls.append(now))
     monkeypatch.setattr(jax.profiler, "stop_trace", lambda: calls.append(now))
-    profile = _profile.Profile(tmp_path, steps=steps, step=step, last=last)
-    for now in range(step, last + 1):
-        profile(now, None, {})
-    profile.close()
+    with _train.traced(tmp_path, steps, step, last) as hook:
+        for now in range(step, last + 1):
+            hook(now, None, {})
     assert tuple(calls) == (traced or ())

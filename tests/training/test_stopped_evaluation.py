@@ -1,7 +1,6 @@
 """An evaluation that is stopped goes on where it stopped; no step is trained twice."""
 
 import dataclasses
-import json
 import signal
 
 import pytest
@@ -11,20 +10,10 @@ from mvcl.evaluation import _classification
 from mvcl.training import _session
 
 
-@pytest.fixture(scope="module")
-def whole(tiny, tmp_path_factory):
-    """Folder and table of an undisturbed run."""
-    workdir = tmp_path_factory.mktemp("runs") / "whole"
-    return workdir, training.train(tiny, workdir)
-
-
-def rows(workdir):
-    return [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
-
-
-def numbers(workdir):
-    """Losses and scores by step, in the order of the log."""
-    return [(row["step"], row.get("loss", row.get("knn"))) for row in rows(workdir)]
+@pytest.fixture
+def numbers(rows):
+    """Reads the losses and scores by step, in the order of the log."""
+    return lambda workdir: [(row["step"], row.get("loss", row.get("knn"))) for row in rows(workdir)]
 
 
 class Stopper:
@@ -54,14 +43,14 @@ def stopper(monkeypatch):
     return Stopper(monkeypatch)
 
 
-def test_a_run_without_stops_scores_each_step_once(whole):
+def test_a_run_without_stops_scores_each_step_once(whole, rows):
     workdir, _ = whole
     assert [row["step"] for row in rows(workdir) if "score" in row] == [2, 4, 6]
     assert not (workdir / "evaluation.unfinished.json").exists()
 
 
 @pytest.mark.parametrize("at", [1, 3])  # of the 2 splits' 5 batches at step 2
-def test_a_stop_while_scoring_keeps_the_step(tiny, whole, tmp_path, stopper, at):
+def test_a_stop_while_scoring_keeps_the_step(tiny, whole, tmp_path, stopper, at, rows, numbers):
     stopper.at = at
     with pytest.raises(training.Interrupted, match="while evaluating; saved at step 2 of 6") as stopped:
         training.train(tiny, tmp_path / "run")
@@ -74,7 +63,7 @@ def test_a_stop_while_scoring_keeps_the_step(tiny, whole, tmp_path, stopper, at)
 @pytest.mark.parametrize(
     "back", [1, pytest.param(6, marks=pytest.mark.exhaustive), 12]
 )  # before the last check
-def test_a_stopped_evaluation_keeps_its_finished_rows(tiny, whole, tmp_path, stopper, back):
+def test_a_stopped_evaluation_keeps_its_finished_rows(tiny, whole, tmp_path, stopper, back, numbers):
     training.train(tiny, tmp_path / "counted")
     assert stopper.probes == 3  # one for each row of the table
     stopper.at, stopper.checks, stopper.probes = stopper.checks - back, 0, 0
@@ -103,14 +92,14 @@ def test_rows_of_another_protocol_are_not_used(tiny, whole, tmp_path, stopper):
     assert again == whole[1]
 
 
-def test_the_best_checkpoint_is_that_of_the_log(whole):
+def test_the_best_checkpoint_is_that_of_the_log(whole, rows):
     workdir, _ = whole
     best = max((row["knn"], row["step"]) for row in rows(workdir) if "score" in row)[1]
     _, state = training.open_run(workdir, "best")
     assert int(state["step"]) == best
 
 
-def test_a_kill_after_the_evaluation_loses_no_score(tiny, whole, tmp_path, monkeypatch):
+def test_a_kill_after_the_evaluation_loses_no_score(tiny, whole, tmp_path, monkeypatch, rows, numbers):
     record = _session.Session._record_score
 
     def killed(session, score):

@@ -1,0 +1,277 @@
+"""Train a config: in a folder, with several seeds, or from the encoder of another run."""
+
+import dataclasses
+import math
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from mvcl import _buckets, _progress, augment, data, evaluation, methods, models
+from mvcl.training import _folder, _processes
+from mvcl.training._config import Config, Train, Views
+from mvcl.training._evaluate import Table
+from mvcl.training._optimizers import Sgd
+from mvcl.training._program import State
+from mvcl.training._run import batches, prepare, save_views
+from mvcl.training._serialise import load
+from mvcl.training._session import Diverged, Session
+
+Hook = Callable[[int, State, dict[str, jax.Array]], None]
+"""Called with the number of steps done, the state and the last step's values: before the first step of a session, with
+no values, and after each."""
+# Steps before a profile starts: they compile and fill queues.
+_UNPROFILED = 3
+
+
+def train(
+    config: Config,
+    workdir: Path,
+    *,
+    profile: int = 0,
+    reference: Config | None = None,
+    page: Callable[[], Path] | None = None,
+) -> Table:
+    """Train a config in a folder, from the newest checkpoint if there is one, and evaluate.
+
+    Args:
+      config: the experiment.
+      workdir: folder of the run; created if missing.
+      profile: number of steps to trace into workdir/profile.
+      reference: a config with the functions and classes of the user's own that the run of train.initial uses.
+      page: writes the page of the run and returns its path; process 0 calls it after each evaluation during training.
+        Its errors are logged.
+
+    Returns:
+      The evaluation table: row name -> results.
+
+    Raises:
+      ValueError: the config is invalid, or the folder belongs to another config.
+      Diverged: the loss became NaN or infinite.
+      Interrupted: a process received SIGTERM or SIGINT; the state is saved.
+      DamagedCheckpoints: no checkpoint of the folder can be read.
+      CorruptExample: more than train.corrupt_limit examples cannot be read.
+      StalledReader: no batch arrived within train.stall_seconds.
+      LostProcess: another process of the run has ended.
+    """
+    workdir, clock, first = _buckets.path(workdir), _folder.Clock(), jax.process_index() == 0
+    run = prepare(config)
+    with (
+        _processes.losses_named(workdir),
+        _folder.locked(workdir) if first else nullcontext(),
+        _processes.stop_signals(run.program.mesh) as stop,
+        ExitStack() as files,
+    ):
+        if first:
+            _folder.claim(workdir, run.config)
+        session = Session(run, workdir, clock, stop, files, page)
+        session.restore_or_begin(reference)
+        if (table := session.finished_table()) is not None:
+            return table
+        session.open_log()
+        hooks: list[Hook] = []
+        if first:
+            save_views(run, workdir / "views.npz", session.reading)
+            if profile:
+                tracing = traced(workdir / "profile", profile, session.step, run.program.steps)
+                hooks.append(files.enter_context(tracing))
+        loop(session, hooks)
+        return session.evaluate()
+
+
+def loop(session: Session, hooks: list[Hook]) -> None:
+    """Train from the session's step to the end of the run.
+
+    A step that is measured (scored, or its geometry logged) is saved first. If this is stopped, the next session begins
+    with it.
+
+    Raises:
+      Interrupted: a process received a stop signal; all processes saved the same step.
+      Diverged: the loss became NaN or infinite.
+    """
+    run, clock, program, log = session.run, session.clock, session.run.program, session.log
+    session.measure()
+    host = batches(run, session.step, session.reading)
+    stream = data.to_devices(host, program.batch_sharding)
+    pending: list[dict[str, jax.Array]] = []  # values of the steps that are not known to be finite
+    with clock.phase("compiling"), _progress.during("compiling the chance level"):
+        chance = {} if program.chance is None else {"chance": program.chance()}
+    doing = "compiling"
+    for hook in hooks:
+        hook(session.step, session.state, {})
+    with clock.phase("training"), _progress.during("training"):
+        while session.step < program.steps:
+            session.refresh()
+            with clock.phase("data"):
+                batch = next(stream)
+            with clock.phase(doing), jax.profiler.StepTraceAnnotation("train", step_num=session.step):
+                session.state, values = program.step(session.state, batch)
+            session.step, doing = session.step + 1, "training"
+            pending.append(values)
+            for hook in hooks:
+                hook(session.step, session.state, values)
+            stopping, due = session.stop.agreed(), session.due()
+            if due or stopping:
+                rows, pending = jax.device_get(pending), []
+                if not all(math.isfinite(row["loss"]) for row in rows):
+                    raise _diverged([float(row["loss"]) for row in rows], session)
+                if log is not None and "log" in due:
+                    with clock.phase("logging"):
+                        row = {name: float(value) for name, value in (rows[-1] | chance).items()}
+                        row["epoch"] = session.step / program.steps_per_epoch
+                        row["learning_rate"] = float(program.learning_rate(session.step - 1))
+                        log.row(session.step, row)
+            if session.step == program.steps:
+                session.refresh()
+            if stopping or "save" in due:
+                session.save()
+            if stopping:
+                session.wait()
+                raise _processes.Interrupted(stopping, session.step, program.steps)
+            session.measure()
+    host.close()  # stops the readers
+
+
+def _diverged(losses: list[float], session: Session) -> Diverged:
+    """The error for the first loss, of the last steps, that is not finite."""
+    place = next(place for place, loss in enumerate(losses) if not math.isfinite(loss))
+    step = session.step - len(losses) + 1 + place
+    good = [s for s in session.checkpoints.steps() if s < step]
+    last = f"the last checkpoint before it is step {good[-1]}" if good else "there is no checkpoint before it"
+    return Diverged(
+        f"the loss is {losses[place]} at step {step}; {last}. Try a lower learning rate, a higher temperature, "
+        "--train.precision float32 or --optimizer.clip-norm 1.0, and check the images of that step"
+    )
+
+
+@contextmanager
+def traced(folder: Path, steps: int, step: int, last: int) -> Iterator[Hook]:
+    """A hook that traces `steps` steps of a session from `step` to `last` into a folder, for XProf and Perfetto."""
+    begin = max(min(step + _UNPROFILED, last - steps), step)
+    end, running = min(begin + steps, last), False
+    with tempfile.TemporaryDirectory(prefix="mvcl_") as temporary:
+        written = Path(temporary) if _buckets.is_remote(folder) else folder
+
+        def stop() -> None:
+            nonlocal running
+            if running:
+                running = False
+                jax.profiler.stop_trace()
+                if written != folder:
+                    _buckets.upload(written, folder)
+
+        def hook(step: int, state: State, values: dict[str, jax.Array]) -> None:
+            nonlocal running
+            if step == begin < end:
+                jax.profiler.start_trace(str(written), create_perfetto_trace=True)
+                running = True
+            elif step == end:
+                jax.block_until_ready(values)
+                stop()
+
+        try:
+            yield hook
+        finally:
+            stop()
+
+
+def finetune_config(
+    run: Path, source: data.Source | None = None, *, reference: Config | None = None
+) -> Config:
+    """The default config of `mvcl finetune`: train the encoder and a new linear layer on labelled images.
+
+    Shidani 2024, Table 2, the recipe of its transfer results (Table 3): SGD with momentum 0.9, learning rate 1e-3 x
+    batch / 256, cosine after 5 epochs of warm-up, no weight decay, float32, RandAugment 9/0.5, mixup 0.8, CutMix 1.0,
+    random erasing 0.25, 2 repeated augmentations, and a linear layer that starts at zero weights and the bias
+    log(1 / classes).
+
+    Where the table lists several values, these are learning rate 1e-3 of {1e-4, 1e-3, 1e-3}, batch 1024 of {384, 1024}
+    and 300 epochs of {300, 1000, 2000, 4000}. The text has 4000 epochs for Aircraft and 1e-4 for Caltech-101; of other
+    sets it does not say which values they have. The table has the names of DeiT (Touvron et al. 2021, Table 9). It
+    prints "prob." for 0.8 and 1.0; in DeiT's code these are alphas of Beta distributions, as here.
+
+    k is the number of repeated augmentations: a batch has train.batch_size images and k views of each, 1024 in all. An
+    epoch shows each of the N images k times, in N / 512 steps. In DeiT's code (RASampler, with 3 repeats) an epoch has
+    N views, so N / 1024 steps here: its 300 epochs are 150 of ours. The paper does not say which epoch it means.
+
+    RandAugment's 9/0.5 is on timm's scale of 10, which is 27 and 1.5 on torchvision's scale of 30, here. The ranges are
+    as timm's, in its increasing form, which DeiT has. But timm applies each drawn operation with probability 1/2, here
+    always; it has Invert and SolarizeAdd, here there is the identity; at 9 it posterises to 1 bit, here to 4; and it
+    interpolates moved pixels and fills borders with the mean colour, here nearest pixels and black.
+
+    Args:
+      run: folder of the run whose encoder is fine-tuned.
+      source: labelled images; None uses the run's source.
+      reference: a config with the functions and classes from outside mvcl that the run uses.
+    """
+    pretrained = load(run, reference)
+    pretraining = pretrained.policies[0]
+    policy = augment.Policy(
+        image_size=pretraining.image_size,
+        rand_augment_ops=2,
+        rand_augment_magnitude=27.0,
+        rand_augment_deviation=1.5,
+        erase_probability=0.25,
+        mean=pretraining.mean,
+        std=pretraining.std,
+    )
+    return Config(
+        data=pretrained.data if source is None else source,
+        views=Views(k=2, policy=policy),
+        encoder=pretrained.encoder,
+        head=models.IdentityHead(),
+        method=methods.Supervised(mixup=0.8, cutmix=1.0, zero_head=True),
+        # 256 views are 128 images with 2 views each.
+        optimizer=Sgd(learning_rate=1e-3, reference_batch=128, momentum=0.9, warmup_epochs=5),
+        train=Train(epochs=300, batch_size=512, precision="float32", evaluate_every=0, initial=str(run)),
+        evaluation=evaluation.Predictions(),
+    )
+
+
+def train_seeds(
+    config: Config,
+    folder: Path,
+    seeds: int = 3,
+    *,
+    reference: Config | None = None,
+    page: Callable[[], Path] | None = None,
+) -> Table:
+    """Train a config once per seed, each in its own folder, and average the evaluation tables.
+
+    Args:
+      config: the experiment; its train.seed is the first seed.
+      folder: parent of the run folders `seed0`, `seed1`, ...; existing runs are resumed, finished ones are read.
+      seeds: number of runs.
+      reference: a config with the functions and classes of the user's own that the run of train.initial uses.
+      page: as for `train`, for all seeds.
+
+    Returns:
+      The evaluation table: row name -> results, mean and standard deviation over seeds.
+
+    Raises:
+      ValueError: as `train`, or seeds is less than 1.
+    """
+    if seeds < 1:
+        raise ValueError(f"seeds must be at least 1, got {seeds}")
+    tables = []
+    for seed in _progress.track(range(config.train.seed, config.train.seed + seeds), "seed", seeds, "seeds"):
+        of_seed = dataclasses.replace(config, train=dataclasses.replace(config.train, seed=seed))
+        tables.append(train(of_seed, folder / f"seed{seed}", reference=reference, page=page))
+    return {
+        row: [_mean(results) for results in zip(*(table[row] for table in tables), strict=True)]
+        for row in tables[0]
+    }
+
+
+def _mean(results: tuple[evaluation.Result, ...]) -> evaluation.Result:
+    values = [result.value for result in results if result.value is not None]
+    if len(values) < len(results):
+        return next(result for result in results if result.value is None)
+    deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
+    protocol = f"{results[0].protocol}, mean and standard deviation of {len(values)} seeds"
+    return evaluation.Result(
+        results[0].name, float(np.mean(values)), deviation, protocol, better=results[0].better
+    )
