@@ -1,4 +1,4 @@
-"""Helpers: start a small run as one or several processes, and read its results."""
+"""Helpers: start a small run as one or two processes, and read its results."""
 
 import json
 import os
@@ -18,56 +18,41 @@ LOCAL = ROOT / "launch" / "local.py"
 STEPS = 60
 
 
-class Runs:
-    """Starts a small run on digits: 60 logged steps, a checkpoint every 3."""
+# A small run on digits: 60 logged steps, a checkpoint every 3.
+OPTIONS = (
+    *("--train.steps", str(STEPS), "--train.batch-size", "32", "--train.log-every", "1", "--views.k", "3"),
+    *("--encoder.widths", "4", "8", "--head.out", "8", "--evaluation.draws", "2"),
+    *("--train.evaluate-every", "0", "--checkpoint.every-steps", "3"),
+)
 
-    options = (
-        *(
-            "--train.steps",
-            str(STEPS),
-            "--train.batch-size",
-            "32",
-            "--train.log-every",
-            "1",
-            "--views.k",
-            "3",
-        ),
-        *("--encoder.widths", "4", "8", "--head.out", "8", "--evaluation.draws", "2"),
-        *("--train.evaluate-every", "0", "--checkpoint.every-steps", "3"),
-    )
 
-    def __init__(self, tfds):
-        self.tfds = tfds
+def command(workdir, options):
+    return [str(word) for word in (MVCL, "train", "digits", "--workdir", workdir, *OPTIONS, *options)]
 
-    def command(self, workdir, *options, config="digits"):
-        return [*map(str, (MVCL, "train", config, "--workdir", workdir)), *self.options, *map(str, options)]
 
-    def environment(self, devices=1, **more):
-        return os.environ | {
-            "TFDS_DATA_DIR": self.tfds,
-            "MVCL_CACHE": str(ROOT / ".cache" / "jax"),
-            "JAX_PLATFORMS": "cpu",
-            "JAX_NUM_CPU_DEVICES": str(devices),
-            "PYTHONUNBUFFERED": "1",
-            **more,
-        }
+def environment(devices=1):
+    return os.environ | {
+        "MVCL_CACHE": str(ROOT / ".cache" / "jax"),
+        "JAX_PLATFORMS": "cpu",
+        "JAX_NUM_CPU_DEVICES": str(devices),
+        "PYTHONUNBUFFERED": "1",
+    }
 
-    def start(self, workdir, *options, devices=1, env=None, config="digits", **kwargs):
-        """One process."""
-        return self._popen(
-            self.command(workdir, *options, config=config), self.environment(devices, **(env or {})), **kwargs
-        )
 
-    def start_many(self, workdir, *options, processes=2, devices=1, config="digits"):
-        """Several processes of one run, through launch/local.py."""
-        launcher = [sys.executable, str(LOCAL), "--processes", str(processes), "--devices", str(devices)]
-        command = [*launcher, "--grace", "20", "--", *self.command(workdir, *options, config=config)]
-        return self._popen(command, self.environment())
+def start(workdir, *options, devices=1, env=None, **kwargs):
+    """Start the run as one process."""
+    return _popen(command(workdir, options), environment(devices) | (env or {}), **kwargs)
 
-    def _popen(self, command, env, **kwargs):
-        return subprocess.Popen(
-            command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **kwargs
-        )
+
+def start_many(workdir, *options, devices=1):
+    """Start the run as two processes, through launch/local.py."""
+    launcher = [sys.executable, str(LOCAL), "--processes", "2", "--devices", str(devices), "--grace", "20"]
+    return _popen([*launcher, "--", *command(workdir, options)], environment())
+
+
+def _popen(words, env, **kwargs):
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return subprocess.Popen(words, cwd=ROOT, env=env, **pipes, **kwargs)
 
 
 def finish(process, code=0, timeout=600):

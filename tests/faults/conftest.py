@@ -1,26 +1,16 @@
 """Fixtures of the fault and distributed tests: an undisturbed run, and the table of results printed at the end."""
 
 import pytest
-from campaign import Runs, finish
+from campaign import finish, start
 
 _TABLE: list[tuple[str, str, str]] = []
 
 
 @pytest.fixture(scope="session")
-def tfds(tmp_path_factory):
-    return str(tmp_path_factory.mktemp("tfds"))
-
-
-@pytest.fixture(scope="session")
-def runs(tfds):
-    return Runs(tfds)
-
-
-@pytest.fixture(scope="session")
-def whole(runs, tmp_path_factory):
+def whole(tmp_path_factory):
     """Folder of an undisturbed run."""
     workdir = tmp_path_factory.mktemp("runs") / "whole"
-    finish(runs.start(workdir))
+    finish(start(workdir))
     return workdir
 
 

@@ -9,7 +9,7 @@ import subprocess
 
 import bucket_server
 import pytest
-from campaign import MVCL, ROOT, finish, same_bits, until
+from campaign import MVCL, ROOT, finish, same_bits, start, until
 
 from mvcl import _buckets
 
@@ -25,11 +25,11 @@ def checkpoints(run, *, whole):
     return done if whole else steps - done
 
 
-def test_kill_9_in_a_bucket(runs, whole, tmp_path, report):
+def test_kill_9_in_a_bucket(whole, tmp_path, report):
     with bucket_server.connected() as environment:
         run = _buckets.path(f"gs://{bucket_server.BUCKET}/run")
-        moments = [kill_it(runs, run, environment, kill) for kill in range(3)]
-        output = finish(runs.start(run, env=environment))
+        moments = [kill_it(run, environment, kill) for kill in range(3)]
+        output = finish(start(run, env=environment))
         resumed = re.search(r"resuming from step (\d+)", output)
         assert resumed
         mvcl("evaluate", run, environment)
@@ -48,10 +48,10 @@ def test_kill_9_in_a_bucket(runs, whole, tmp_path, report):
     )
 
 
-def kill_it(runs, run, environment, kill):
+def kill_it(run, environment, kill):
     """Start the run, kill it at some moment and check what it leaves; return the moment."""
     before = checkpoints(run, whole=True)
-    process = runs.start(run, env=environment)
+    process = start(run, env=environment)
     if kill == 1:
         stale = checkpoints(run, whole=False)
         until(process, lambda: checkpoints(run, whole=False) - stale)

@@ -12,7 +12,7 @@ import sys
 
 import numpy as np
 import pytest
-from campaign import LOCAL, ROOT, STEPS, finish, losses, wait_for_step
+from campaign import LOCAL, ROOT, STEPS, environment, finish, losses, start, start_many, wait_for_step
 
 pytestmark = pytest.mark.slow
 
@@ -29,21 +29,14 @@ def on_one_device(whole):
 
 
 @pytest.fixture(scope="module")
-def of_two_processes(runs, tmp_path_factory):
+def of_two_processes(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("runs") / "two"
-    output = finish(runs.start_many(workdir, devices=4))
+    output = finish(start_many(workdir, devices=4))
     logging = {
         line[:3] for line in output.splitlines() if re.search(r"step +\d+/60|evaluating|report:", line)
     }
     assert logging == {"[0]"}  # only process 0 logs and reports
     return workdir
-
-
-def test_eight_devices_in_one_process(runs, on_one_device, tmp_path, report):
-    finish(runs.start(tmp_path / "run", devices=8))
-    difference = worst(losses(tmp_path / "run"), on_one_device)
-    assert difference < 1e-5
-    report("1 process x 8 devices, against 1 device", f"losses of {STEPS} steps within {difference:.1e}")
 
 
 def test_two_processes_of_four_devices(of_two_processes, on_one_device, report):
@@ -71,16 +64,15 @@ def test_evaluates_uneven_splits(of_two_processes, whole, report):
 
 
 @pytest.mark.parametrize(
-    ("processes", "devices", "fsdp", "slices"), [(1, 8, 8, 1), (1, 8, 2, 1), (2, 4, 4, 1), (2, 4, 2, 2)]
+    ("processes", "devices", "fsdp", "slices"),
+    [(1, 8, 1, 1), (1, 8, 8, 1), (1, 8, 2, 1), (2, 4, 4, 1), (2, 4, 2, 2)],
 )
-def test_parameters_split_over_devices(
-    runs, on_one_device, tmp_path, report, processes, devices, fsdp, slices
-):
+def test_parameters_split_over_devices(on_one_device, tmp_path, report, processes, devices, fsdp, slices):
     workdir, options = tmp_path / "run", ("--mesh.fsdp", fsdp, "--mesh.slices", slices)
     if processes == 1:
-        finish(runs.start(workdir, *options, devices=devices))
+        finish(start(workdir, *options, devices=devices))
     else:
-        finish(runs.start_many(workdir, *options, processes=processes, devices=devices))
+        finish(start_many(workdir, *options, devices=devices))
     difference = worst(losses(workdir), on_one_device)
     assert difference < 1e-5
     report(
@@ -89,20 +81,20 @@ def test_parameters_split_over_devices(
     )
 
 
-def test_resumes_on_other_devices(runs, on_one_device, tmp_path, report):
+def test_resumes_on_other_devices(on_one_device, tmp_path, report):
     """8 devices in one process, then 2 processes of one, then 8 devices again."""
     workdir, moves = tmp_path / "run", []
-    process = runs.start(workdir, devices=8)
+    process = start(workdir, devices=8)
     wait_for_step(process, workdir, 5)
     process.send_signal(signal.SIGTERM)
     moves.append(saved(finish(process, 143)))
-    launcher = runs.start_many(workdir, processes=2, devices=1)
+    launcher = start_many(workdir)
     wait_for_step(launcher, workdir, moves[0] + 5)
     launcher.send_signal(signal.SIGTERM)
     output = finish(launcher, 143)
     assert f"resuming from step {moves[0]} of {STEPS}" in output
     moves.append(saved(output))
-    output = finish(runs.start(workdir, devices=8))
+    output = finish(start(workdir, devices=8))
     assert f"resuming from step {moves[1]} of {STEPS}" in output
     difference = worst(losses(workdir), on_one_device)
     assert difference < 1e-5
@@ -144,13 +136,13 @@ print(json.dumps(["read", len(seen)]), flush=True)
 """
 
 
-def test_two_processes_read_the_same_examples(runs, report):
+def test_two_processes_read_the_same_examples(report):
     def read(processes, devices):
         command = [sys.executable, str(LOCAL), "--processes", str(processes), "--devices", str(devices), "--"]
         process = subprocess.Popen(
             [*command, sys.executable, "-c", READ],
             cwd=ROOT,
-            env=runs.environment(),
+            env=environment(),
             stdout=subprocess.PIPE,
             text=True,
         )

@@ -17,7 +17,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from campaign import STEPS, finish, losses, rows, same_bits, scores, until, wait_for_step, whole_steps
+from campaign import (
+    STEPS,
+    finish,
+    losses,
+    rows,
+    same_bits,
+    scores,
+    start,
+    start_many,
+    until,
+    wait_for_step,
+    whole_steps,
+)
 from PIL import Image
 
 pytestmark = pytest.mark.slow
@@ -26,12 +38,12 @@ KILLS = 4  # per run
 
 
 @pytest.mark.parametrize("run", range(3))
-def test_kill_9(runs, whole, tmp_path, report, run):
+def test_kill_9(whole, tmp_path, report, run):
     rng = random.Random(run)
     workdir, moments, saved = tmp_path / "run", [], []
     for kill in range(KILLS):
         stale = half_written(workdir)  # left by the previous process
-        process = runs.start(workdir)
+        process = start(workdir)
         moment = "in a checkpoint" if kill < 2 else rng.choice(["starting", "training", "training"])
         if moment == "starting":
             time.sleep(rng.uniform(0, 6))
@@ -52,7 +64,7 @@ def test_kill_9(runs, whole, tmp_path, report, run):
     assert len(moments) == KILLS, "a run ended before it was killed"
     assert moments.count("in a checkpoint") >= 1
     assert saved == sorted(saved)  # no saved checkpoint is lost
-    output = finish(runs.start(workdir))
+    output = finish(start(workdir))
     same_bits(workdir, whole)
     resumed = re.search(r"resuming from step (\d+)", output)
     counted = ", ".join(f"{moments.count(m)} {m}" for m in sorted(set(moments)))
@@ -68,27 +80,27 @@ STOPS = 5  # of each kind
 
 
 @pytest.fixture(scope="module")
-def scored(runs, tmp_path_factory):
+def scored(tmp_path_factory):
     """Folder of an undisturbed run that is scored during training."""
     workdir = tmp_path_factory.mktemp("runs") / "scored"
-    finish(runs.start(workdir, *EVALUATED))
+    finish(start(workdir, *EVALUATED))
     assert sorted(scores(workdir)) == list(range(5, STEPS + 1, 5))
     return workdir
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["SIGKILL", "SIGTERM"])
 @pytest.mark.parametrize("stage", ["scoring", "final evaluation"])
-def test_stopped_in_an_evaluation(runs, scored, tmp_path, report, stage, number):
+def test_stopped_in_an_evaluation(scored, tmp_path, report, stage, number):
     rng = random.Random(f"{stage} {number}")
-    final, workdir, start = stage == "final evaluation", tmp_path / "run", tmp_path / "start"
-    start.mkdir()
+    final, workdir, origin = stage == "final evaluation", tmp_path / "run", tmp_path / "start"
+    origin.mkdir()
     if final:  # a run whose training is done
-        shutil.copytree(scored, start, dirs_exist_ok=True)
-        (start / "evaluation.json").unlink()
-    shutil.copytree(start, workdir)
+        shutil.copytree(scored, origin, dirs_exist_ok=True)
+        (origin / "evaluation.json").unlink()
+    shutil.copytree(origin, workdir)
     stopped, kept = [], 0
     while len(stopped) < STOPS:
-        process = runs.start(workdir, *EVALUATED)
+        process = start(workdir, *EVALUATED)
         step = stop_in_evaluation(process, workdir, number, rng.uniform(0, 2.0 if final else 0.2), final)
         if step is not None:
             stopped.append(step)
@@ -96,9 +108,9 @@ def test_stopped_in_an_evaluation(runs, scored, tmp_path, report, stage, number)
             kept += (workdir / "evaluation.unfinished.json").is_file()
         elif (workdir / "evaluation.json").is_file():  # it ended before it was stopped: begin again
             shutil.rmtree(workdir)
-            shutil.copytree(start, workdir)
+            shutil.copytree(origin, workdir)
     saved = max(whole_steps(workdir))
-    assert f"resuming from step {saved} of {STEPS}" in finish(runs.start(workdir, *EVALUATED))
+    assert f"resuming from step {saved} of {STEPS}" in finish(start(workdir, *EVALUATED))
     same_bits(workdir, scored)
     assert scores(workdir) == scores(scored)
     tables = [json.loads((folder / "evaluation.json").read_text()) for folder in (workdir, scored)]
@@ -141,32 +153,17 @@ def size(path):
     return path.stat().st_size if path.is_file() else 0
 
 
-def test_sigterm_with_a_grace_period(runs, whole, tmp_path, report):
-    workdir = tmp_path / "run"
-    process = runs.start(workdir)
-    wait_for_step(process, workdir, 5)
-    begun = time.monotonic()
-    process.send_signal(signal.SIGTERM)
-    output = finish(process, 128 + signal.SIGTERM, timeout=60)
-    took = time.monotonic() - begun
-    step = int(re.search(r"saved at step (\d+) of 60", output)[1])
-    assert step in whole_steps(workdir)
-    finish(runs.start(workdir))
-    same_bits(workdir, whole)
-    report("SIGTERM", f"saved step {step} and exited after {took:.1f} s with code 143; bit-identical")
-
-
 @pytest.fixture(scope="module")
-def whole_of_two(runs, tmp_path_factory):
+def whole_of_two(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("runs") / "two"
-    finish(runs.start_many(workdir))
+    finish(start_many(workdir))
     return workdir
 
 
 @pytest.mark.parametrize("victim", [0, 1])
-def test_one_of_two_processes_is_killed(runs, whole_of_two, tmp_path, report, victim):
+def test_one_of_two_processes_is_killed(whole_of_two, tmp_path, report, victim):
     workdir = tmp_path / "run"
-    launcher = runs.start_many(workdir)
+    launcher = start_many(workdir)
     wait_for_step(launcher, workdir, 8)
     os.kill(worker(launcher.pid, victim), signal.SIGKILL)
     output = finish(launcher, 128 + signal.SIGKILL, timeout=120)
@@ -177,7 +174,7 @@ def test_one_of_two_processes_is_killed(runs, whole_of_two, tmp_path, report, vi
     assert messages, output
     assert "another process of this run has ended" in messages[-1]
     assert "Traceback" not in output
-    finish(runs.start_many(workdir))
+    finish(start_many(workdir))
     same_bits(workdir, whole_of_two)
     report(
         f"kill -9 of process {victim} of 2",
@@ -220,13 +217,13 @@ def flip_a_bit(folder):
 
 
 @pytest.mark.parametrize("damage", [truncate, flip_a_bit], ids=lambda f: f.__name__)
-def test_damaged_checkpoint(runs, whole, tmp_path, report, damage):
+def test_damaged_checkpoint(whole, tmp_path, report, damage):
     workdir = tmp_path / "run"
     shutil.copytree(whole, workdir)
     (workdir / "evaluation.json").unlink()
     damaged = newest(workdir)
     damage(damaged)
-    output = finish(runs.start(workdir))
+    output = finish(start(workdir))
     fallback = re.search(r"checkpoint of step (\d+) is damaged .*falling back to step (\d+)", output)
     assert fallback, output
     assert fallback[1] == damaged.name
@@ -238,14 +235,14 @@ def test_damaged_checkpoint(runs, whole, tmp_path, report, damage):
     )
 
 
-def test_disk_full_in_a_checkpoint(runs, whole, tmp_path, report):
+def test_disk_full_in_a_checkpoint(whole, tmp_path, report):
     """Uses a small tmpfs, enlarged later; without permission to mount, a limit on the size of files."""
     workdir = tmp_path / "disk" / "run"
     workdir.parent.mkdir()
     mounted = mount(workdir.parent, "size=240k")
     limit = None if mounted else (lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (12_000, 12_000)))
     try:
-        output = finish(runs.start(workdir, preexec_fn=limit), 1)
+        output = finish(start(workdir, preexec_fn=limit), 1)
         message = output.strip().splitlines()[-1]
         assert message.startswith("mvcl: "), output
         assert re.search("No space left on device|File too large", message)
@@ -253,7 +250,7 @@ def test_disk_full_in_a_checkpoint(runs, whole, tmp_path, report):
         assert "Traceback" not in output
         if mounted:
             subprocess.run(["mount", "-o", "remount,size=64m", workdir.parent], check=True)
-        finish(runs.start(workdir))
+        finish(start(workdir))
         same_bits(workdir, whole)
     finally:
         if mounted:
@@ -268,25 +265,6 @@ def mount(folder, options):
         return False
     done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], capture_output=True)
     return done.returncode == 0
-
-
-def test_read_only_work_directory(runs, tmp_path, report):
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = mount(folder, "ro")
-    if not mounted:
-        if os.geteuid() == 0:
-            pytest.skip("root can write everywhere and cannot mount a read-only folder here")
-        folder.chmod(0o555)
-    try:
-        output = finish(runs.start(folder / "run"), 2)
-    finally:
-        if mounted:
-            subprocess.run(["umount", folder], check=True)
-    message = output.strip().splitlines()[-1]
-    assert "is not writable" in message
-    assert "choose another" in message
-    report("a read-only file system", f"code 2: {message[6:16]} ... is not writable (...); choose another")
 
 
 @pytest.fixture(scope="module")
@@ -306,22 +284,22 @@ def photos(tmp_path_factory):
 PHOTOS = ("data:folder", "views.policy:simclr", "--views.policy.image-size", "8", "--train.epochs", "1")
 
 
-def test_corrupt_image(runs, photos, tmp_path, report):
+def test_corrupt_image(photos, tmp_path, report):
     folder = tmp_path / "photos"
     shutil.copytree(photos, folder)
     bad = folder / "train" / "dog" / "07.png"
     bad.write_bytes(bad.read_bytes()[:100])
     options = (*PHOTOS, "--data.path", folder)
-    output = finish(runs.start(tmp_path / "one", *options))
+    output = finish(start(tmp_path / "one", *options))
     assert len(re.findall(r"skipped a corrupt example: image \S*dog/07.png", output)) == 1, output
-    two = finish(runs.start_many(tmp_path / "two", *options))
+    two = finish(start_many(tmp_path / "two", *options))
     assert re.search(r"skipped a corrupt example: image \S*dog/07.png", two), two
     # the replacement does not depend on the number of processes
     np.testing.assert_allclose(losses(tmp_path / "two"), losses(tmp_path / "one"), rtol=1e-5)
     for i in range(3):
         other = folder / "train" / "cat" / f"{i:02d}.png"
         other.write_bytes(other.read_bytes()[:80])
-    strict = finish(runs.start(tmp_path / "limit", *options, "--train.corrupt-limit", "3"), 2)
+    strict = finish(start(tmp_path / "limit", *options, "--train.corrupt-limit", "3"), 2)
     message = strict.strip().splitlines()[-1]
     assert re.search(r"mvcl: .*(cat|dog)/0\d.png.*--train.corrupt-limit", message), strict
     report(
@@ -330,13 +308,13 @@ def test_corrupt_image(runs, photos, tmp_path, report):
     )
 
 
-def test_stalled_reader(runs, photos, tmp_path, report):
+def test_stalled_reader(photos, tmp_path, report):
     """Replaces an image by a pipe without a writer: opening it blocks."""
     folder = tmp_path / "photos"
     shutil.copytree(photos, folder)
     workdir = tmp_path / "run"
     options = (*PHOTOS, "--data.path", folder, "--train.stall-seconds", "5", "--train.threads", "1")
-    process = runs.start(workdir, *options, "--train.steps", "100000", "--checkpoint.every-steps", "50")
+    process = start(workdir, *options, "--train.steps", "100000", "--checkpoint.every-steps", "50")
     wait_for_step(process, workdir, 3)
     begun = time.monotonic()
     stuck = folder / "train" / "cat" / "11.png"
@@ -353,9 +331,9 @@ def test_stalled_reader(runs, photos, tmp_path, report):
     )
 
 
-def test_non_finite_loss(runs, tmp_path, report):
+def test_non_finite_loss(tmp_path, report):
     output = finish(
-        runs.start(tmp_path / "run", "optimizer:sgd", "--optimizer.learning-rate", "1e38"),
+        start(tmp_path / "run", "optimizer:sgd", "--optimizer.learning-rate", "1e38"),
         1,
     )
     message = output.strip().splitlines()[-1]
@@ -364,8 +342,8 @@ def test_non_finite_loss(runs, tmp_path, report):
     report("a learning rate of 1e38", f"code 1: {message[6:75]}...")
 
 
-def test_clock_set_back(runs, whole, tmp_path, report):
-    """time.time() jumps back repeatedly within a run, and by a day between two."""
+def test_sigterm_and_a_clock_set_back(whole, tmp_path, report):
+    """A run that is stopped saves; time.time() jumps back repeatedly within it, and by a day before it goes on."""
     shim = tmp_path / "shim"
     shim.mkdir()
     (shim / "sitecustomize.py").write_text(
@@ -379,11 +357,15 @@ def test_clock_set_back(runs, whole, tmp_path, report):
     )
     workdir = tmp_path / "run"
     env = {"PYTHONPATH": str(shim), "BACK": "0"}
-    process = runs.start(workdir, env=env)
+    process = start(workdir, env=env)
     wait_for_step(process, workdir, 5)
+    begun = time.monotonic()
     process.send_signal(signal.SIGTERM)
-    finish(process, 143)
-    finish(runs.start(workdir, env=env | {"BACK": "86400"}))
+    output = finish(process, 128 + signal.SIGTERM, timeout=60)
+    took = time.monotonic() - begun
+    step = int(re.search(r"saved at step (\d+) of 60", output)[1])
+    assert step in whole_steps(workdir)
+    finish(start(workdir, env=env | {"BACK": "86400"}))
     logged = [row["time"] for row in rows(workdir) if "time" in row]
     assert logged == sorted(logged)
     times = event_times(workdir)
@@ -394,7 +376,9 @@ def test_clock_set_back(runs, whole, tmp_path, report):
     )
     same_bits(workdir, whole)
     report(
-        "clock set back 1 h every 2 s, and by a day", f"{len(times)} events in increasing time; bit-identical"
+        "SIGTERM; the clock set back 1 h every 2 s, and by a day",
+        f"saved step {step} and exited after {took:.1f} s with code 143; {len(times)} events in increasing time; "
+        "bit-identical",
     )
 
 
@@ -414,20 +398,3 @@ def event_times(workdir):
                 times.append(event.wall_time)
             at += 16 + length
     return times
-
-
-def test_second_run_in_a_folder(runs, tmp_path, report):
-    workdir = tmp_path / "run"
-    first = runs.start(workdir)
-    wait_for_step(first, workdir, 1)
-    first.send_signal(signal.SIGSTOP)  # so that it cannot end before the second run starts
-    try:
-        output = finish(runs.start(workdir), 2)
-    finally:
-        first.send_signal(signal.SIGCONT)
-    assert f"another run is using {workdir}" in output
-    finish(first)
-    assert len(losses(workdir)) == STEPS
-    report(
-        "a second run in the same folder", "code 2: another run is using ...; the first run is not affected"
-    )
