@@ -55,16 +55,9 @@ def test_shellcheck(name):
     assert run("bash", "-n", LAUNCH / name).returncode == 0
 
 
-def test_shellcheck_detects_errors(tmp_path):
-    (tmp_path / "bad.sh").write_text("#!/bin/bash\nrm -rf $1/*\n")
-    assert "SC2086" in run(TOOLS / "shellcheck", tmp_path / "bad.sh").stdout
-
-
-def test_dockerfile_linter(tmp_path):
+def test_dockerfile_linter():
     checked = run(TOOLS / "hadolint", LAUNCH / "Dockerfile")
     assert (checked.returncode, checked.stdout) == (0, "")
-    (tmp_path / "Dockerfile").write_text("FROM python\nRUN pip install jax\n")
-    assert "DL3006" in run(TOOLS / "hadolint", tmp_path / "Dockerfile").stdout
 
 
 def test_dockerfile_copies_existing_files():
@@ -92,62 +85,18 @@ def test_files_list_their_settings_and_name_no_machine():
         assert hosts <= HOSTS, (file, hosts - HOSTS)
 
 
-# The options of `sbatch` that the file may have, with their values.
-VALUES = {
-    "nodes": r"\d+(-\d+)?",
-    "ntasks-per-node": r"\d+",
-    "gpus-per-node": r"([a-z0-9]+:)?\d+",
-    "cpus-per-task": r"\d+",
-    "mem": r"\d+[KMGT]?",
-    "time": r"(\d+-)?\d{1,2}:\d{2}:\d{2}",
-    "signal": r"([BR]{1,2}:)?[A-Z0-9]+(@\d+)?",
-    "open-mode": "append|truncate",
-    "output": r"[\w%.-]+",
-    "job-name": r"\w+",
-    "requeue": "",
-    "partition": r"\w+",
-    "account": r"[\w-]+",
-}
-
-
-def directive_errors(text):
-    """Errors in the #SBATCH lines, and lines that sbatch would silently ignore."""
-    errors, begun = [], False
-    for number, line in enumerate(text.splitlines(), 1):
-        begun |= bool(line) and not line.startswith("#")
-        match = re.fullmatch(r"##?SBATCH --([a-z-]+)(?:=(\S+))?", line)
-        if not match:
-            if re.match(r"#+\s*SBATCH\b", line):
-                errors.append(f"{number}: not read as a directive --name=value")
-        elif begun:
-            errors.append(f"{number}: after the first command")
-        elif match[1] not in VALUES:
-            errors.append(f"{number}: unknown option {match[1]}")
-        elif not re.fullmatch(VALUES[match[1]], match[2] or ""):
-            errors.append(f"{number}: {match[1]} cannot be {match[2]}")
-    return errors
-
-
-def test_sbatch_directives():
-    text = (LAUNCH / "slurm.sbatch").read_text()
-    assert directive_errors(text) == []
-    given = set(re.findall(r"^#SBATCH --([a-z-]+)", text, re.M))
-    assert given >= {"nodes", "ntasks-per-node", "gpus-per-node", "time", "signal", "requeue"}
-
-
-@pytest.mark.parametrize(
-    ("line", "error"),
-    [
-        ("#SBATCH --ntask-per-node=4", "unknown option ntask-per-node"),
-        ("#SBATCH --nodes=two", "nodes cannot be two"),
-        ("# SBATCH --nodes=2", "not read"),
-        ("#SBATCH --nodes = 2", "not read as a directive --name=value"),
-        ("#SBATCH --requeue=yes", "requeue cannot be yes"),
-    ],
-)
-def test_detects_wrong_sbatch_directives(line, error):
-    assert error in directive_errors(f"#!/bin/bash\n{line}\n")[0]
-    assert "after the first command" in directive_errors("#!/bin/bash\necho\n#SBATCH --nodes=2\n")[0]
+def test_sbatch_reads_every_directive():
+    """Those of other forms, and those after the first command, it would silently ignore."""
+    head, _, commands = (LAUNCH / "slurm.sbatch").read_text().partition("\nset -")
+    assert "SBATCH" not in commands
+    assert not [line for line in head.splitlines() if line and not line.startswith("#")]
+    lines = [line for line in head.splitlines() if re.match(r"#+\s*SBATCH\b", line)]
+    options = [re.fullmatch(r"##?SBATCH --([a-z-]+)(=[\w%.:@,-]+)?", line)[1] for line in lines]
+    assert set(options) >= {"nodes", "ntasks-per-node", "gpus-per-node", "time", "signal", "requeue"}
+    assert set(options) <= {
+        *("nodes", "ntasks-per-node", "gpus-per-node", "cpus-per-task", "mem", "time", "signal", "open-mode"),
+        *("output", "job-name", "requeue", "partition", "account"),
+    }
 
 
 def test_slurm_dry_run_and_run(mocks):

@@ -31,12 +31,6 @@ def test_every_choice_round_trips_through_json(table):
         assert training.to_json(training.from_json(text)) == text
 
 
-def test_tuples_of_policies_round_trip_through_json():
-    policies = (augment.byol_global1(32), augment.byol_global2(32))
-    config = Config(views=Views(k=2, policies=policies))
-    assert training.from_json(training.to_json(config)).policies == policies
-
-
 def test_a_choice_has_its_own_default_options():
     config = training.choose(Config(), "objective", "nt-xent")
     assert config.objective is losses.nt_xent
@@ -93,11 +87,9 @@ def test_raises_on_fields_that_do_not_fit():
         training.check(Config(objective=losses.nt_xent, views=Views(k=4)))
 
 
-@pytest.mark.parametrize(
-    ("field", "value"), [("mesh.data", 1), ("mesh.slices", 1), ("checkpoint.keep", 1), ("train.ema", 0.0)]
-)
-def test_the_smallest_values_are_accepted(field, value):
-    training.check(training.replace_at(Config(), field.split("."), value))
+def test_the_smallest_values_are_accepted():
+    for field, value in (("mesh.data", 1), ("mesh.slices", 1), ("checkpoint.keep", 1), ("train.ema", 0.0)):
+        training.check(training.replace_at(Config(), field.split("."), value))
 
 
 def test_free_fields_are_those_without_effect_on_the_network():
@@ -121,14 +113,10 @@ def test_fixed_budget_of_koromilas():
         config = training.check(Config(views=views, train=Train(batch_size=256)))
         found[k] = config.examples, _config.divided(config, 8).examples
         assert _config.divided(config, 1) == config
+    tiny = Config(views=Views(k=4, strategy="fixed"), train=Train(batch_size=10))
+    assert _config.divided(tiny, 8) == tiny  # 5 examples are not rounded to nothing
     exact, rounded = [128, 85, 64, 51, 42, 36, 32], [128, 80, 64, 48, 40, 32, 32]
     assert found == dict(zip(range(2, 9), zip(exact, rounded)))
-
-
-def test_a_budget_below_the_devices_is_not_rounded_to_nothing():
-    config = Config(views=Views(k=4, strategy="fixed"), train=Train(batch_size=10))
-    assert _config.divided(config, 8) == config
-    assert config.examples == 5
 
 
 def test_a_run_on_several_devices_saves_the_rounding():
