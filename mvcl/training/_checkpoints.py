@@ -35,7 +35,7 @@ class Checkpoints:
     """The checkpoints of a run folder.
 
     A checkpoint holds the state (parameters, statistics, optimiser, moving average, step) and a record (step,
-    epoch, seed, digest). All randomness is a function of seed and step, so no random state or data position is
+    digest). All randomness is a function of seed and step, so no random state or data position is
     saved. Saving is asynchronous and atomic. A state may be scored after it is saved.
     """
 

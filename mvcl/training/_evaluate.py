@@ -6,7 +6,6 @@ import itertools
 import json
 import math
 from collections.abc import Iterator
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -166,37 +165,16 @@ def encode_readable(
       row: name of the encoder in reports.
       splits: names of splits; None: those that the evaluation needs.
     """
-    spec = run.outline.spec
-    if state is None:
-        policy = None if spec.given else _program.evaluation_policy(run.config, spec.image_shape)
-        apply = jax.tree_util.Partial(_flat(policy, spec.image_shape is None))
-    else:
+    apply = jax.tree_util.Partial(run.program.rows)
+    if state is not None:
         apply = jax.tree_util.Partial(run.program.apply, *run.program.evaluated(state))
     features, readable = {}, {}
     for name in run.config.evaluation.splits(tuple(run.splits)) if splits is None else splits:
         check_split(run, name)
-        stream = in_order(run, name, f"{row}: encoding {name}", reading, crop=host_crop(run))
-        features[name], index = evaluation.encode(apply, stream, **batch_of(run))
+        stream, options = in_order(run, name, f"{row}: encoding {name}", reading, crop=host_crop(run))
+        features[name], index = evaluation.encode(apply, stream, **options)
         readable[name] = run.splits[name].only(index)
     return features, readable
-
-
-@lru_cache(maxsize=8)  # the same function compiles once
-def _flat(policy: augment.Policy | None, cropped: bool) -> Any:
-    """Inputs to rows: images as the encoder sees them, or given views."""
-
-    def flat(inputs: Any) -> jax.Array:
-        parts = inputs["views"] if policy is None else (_program.evaluation_view(policy, cropped)(inputs),)
-        return jnp.concatenate([jnp.nan_to_num(x).reshape((x.shape[0], -1)) for x in parts], axis=1)
-
-    return flat
-
-
-def batch_of(run: Run) -> dict[str, Any]:
-    """Size and sharding of the batches of an evaluation, for `evaluation.encode`."""
-    mesh = run.program.mesh
-    size = -(-run.config.evaluation.batch_size // mesh.size) * mesh.size
-    return {"batch_size": size, "sharding": run.program.batch_sharding if mesh.size > 1 else None}
 
 
 def in_order(
@@ -207,14 +185,16 @@ def in_order(
     *,
     crop: data.Crop | None = None,
     rows: np.ndarray | None = None,
-) -> Iterator[dict[str, Any]]:
-    """This process's share of the readable examples of a split, or of some rows of it, in order and with progress.
+) -> tuple[Iterator[dict[str, Any]], dict[str, Any]]:
+    """This process's share of the readable examples of a split, or of some rows of it, in order and with progress; and
+    size and sharding of the batches, for `evaluation.encode`.
 
     Raises:
       StalledReader: no batch came for train.stall_seconds.
       CorruptExample: more unreadable examples than `reading` allows.
     """
-    size = batch_of(run)["batch_size"]
+    mesh = run.program.mesh
+    size = -(-run.config.evaluation.batch_size // mesh.size) * mesh.size
     stream = data.in_order(
         run.splits[name],
         name,
@@ -227,7 +207,8 @@ def in_order(
     )
     watched = data.watched(stream, run.config.train.stall_seconds, reading)
     count = len(run.splits[name]) if rows is None else len(rows)
-    return _progress.track(watched, what, -(-count // size), f"batches of {size}")
+    options = {"batch_size": size, "sharding": run.program.batch_sharding if mesh.size > 1 else None}
+    return _progress.track(watched, what, -(-count // size), f"batches of {size}"), options
 
 
 def check_split(run: Run, name: str) -> None:

@@ -272,12 +272,14 @@ def of_views(
         return jnp.concatenate(each(params, statistics, *inputs), axis=1)
 
     crop = None if spec.given else host_crop(run, policies, seed)
-    stream = _evaluate.in_order(run, split, f"encoding the views of {split}", reading, crop=crop, rows=rows)
+    stream, options = _evaluate.in_order(
+        run, split, f"encoding the views of {split}", reading, crop=crop, rows=rows
+    )
     batches = ({"inputs": (b["inputs"], b["index"]), "index": b["index"]} for b in stream)
     variables, first = run.program.evaluated(state), next(batches)
     widths = [x.shape[1] for x in jax.eval_shape(each, *variables, *first["inputs"])]
     apply = jax.tree_util.Partial(joined, *variables)
-    joint, index = evaluation.encode(apply, itertools.chain([first], batches), **_evaluate.batch_of(run))
+    joint, index = evaluation.encode(apply, itertools.chain([first], batches), **options)
     found = {}
     for output, part in zip(outputs, np.split(joint, np.cumsum(widths)[:-1], axis=1)):
         lengths = [part.shape[1] // views] * views

@@ -36,6 +36,7 @@ class Program:
       views: batch -> (n, k, H, W, C) views, or a tuple of k arrays (n, ...) for given views and for sizes that differ.
       apply: (params, statistics, inputs) -> (b, d) features; the inputs are (b, H, W, C) float32 or uint8 images, or
         the output of `mvcl.data.inputs`.
+      rows: inputs -> (b, d) rows: images as the encoder sees them, or all given views.
       learning_rate: step -> learning rate.
       chance: () -> the objective's chance level; None if the method minimises something else.
       restart: (state, parts) -> state with a new optimiser state for these parts of the parameters; for methods with
@@ -52,6 +53,7 @@ class Program:
     step: Callable[[State, Any], tuple[State, dict[str, jax.Array]]]
     views: Callable[[Any], Any]
     apply: Callable[[Any, Any, Any], jax.Array]
+    rows: Callable[[Any], jax.Array]
     learning_rate: optax.Schedule
     chance: Callable[[], jax.Array] | None
     restart: Callable[[State, tuple[str, ...]], State]
@@ -96,7 +98,7 @@ def build(config: Config, outline: data.Outline) -> Program:
 @lru_cache(maxsize=2)
 def _built(config: Config, outline: data.Outline, mesh: Mesh) -> Program:
     """`build` for any seed, which `init` and `views` take as their first argument."""
-    n, k, train = config.examples, config.views.k, config.train
+    n, k, train, spec = config.examples, config.views.k, config.train, outline.spec
     learner = _learner(config, outline, mesh)
     rows = _sharding.rows_per_device(config, outline.examples, mesh, learner.last_batch)
     steps_per_epoch = data.epoch_steps(outline.examples, n, last_batch=learner.last_batch)
@@ -111,10 +113,7 @@ def _built(config: Config, outline: data.Outline, mesh: Mesh) -> Program:
         rule = _optimizers.by_part(rule, config.optimizer, names, n)
     takes = losses.takes(config.objective)
     of_views = methods.of_views(config.objective, config.views.global_views)
-    unkeyed = _sharding.sharded(of_views, takes, mesh, train.group)
-
-    def objective(key: jax.Array) -> methods.OfViews:
-        return partial(unkeyed, key=key) if takes.key else unkeyed
+    objective = _sharding.sharded(of_views, takes, mesh, train.group)
 
     def init(seed: jax.Array) -> State:
         params, statistics = learner.init(jax.random.key(seed))
@@ -123,15 +122,20 @@ def _built(config: Config, outline: data.Outline, mesh: Mesh) -> Program:
         return state | ({"ema": jax.tree.map(jnp.copy, params)} if train.ema else {})
 
     def chance(seed: jax.Array) -> jax.Array:  # seed is an argument, or XLA folds the draws as constants
-        level = partial(learner.level, objective(jax.random.key(seed)))
-        return methods.chance_level(level, k, n, learner.dimension, seed)
+        keyed = partial(objective, key=jax.random.key(seed)) if takes.key else objective
+        return methods.chance_level(partial(learner.level, keyed), k, n, learner.dimension, seed)
 
-    draw, replicated = _draw(config, outline.spec), NamedSharding(mesh, PartitionSpec())
-    microbatches = _sharding.microbatches(train.microbatch, rows, mesh)
+    draw, replicated = (
+        partial(_draw, () if spec.given else config.policies),
+        NamedSharding(mesh, PartitionSpec()),
+    )
+    whole = train.microbatch is None or train.microbatch >= rows
+    microbatches = None if whole else _sharding.microbatches(train.microbatch or rows, rows, mesh)
     step = _step(config, steps, learner, rule, objective, draw, microbatches)
+    apply, plain = _apply(config, spec, learner)
     state = jax.tree.map(partial(_sharding.placed, mesh=mesh), jax.eval_shape(init, np.uint32(0)))
     sharding = jax.tree.map(lambda x: x.sharding, state)
-    restart = partial(_optimizers.restart, rule)
+    restart, level = partial(_optimizers.restart, rule), jax.jit(chance, out_shardings=replicated)
     return Program(
         mesh=mesh,
         batch_sharding=NamedSharding(mesh, _sharding.BATCH),
@@ -142,20 +146,30 @@ def _built(config: Config, outline: data.Outline, mesh: Mesh) -> Program:
         init=jax.jit(init, out_shardings=sharding),
         step=jax.jit(step, donate_argnums=0, out_shardings=(sharding, replicated)),
         views=jax.jit(draw),
-        apply=_apply(config, outline.spec, learner),
+        apply=apply,
+        rows=plain,
         learning_rate=jax.jit(learning_rate),
-        chance=partial(jax.jit(chance, out_shardings=replicated), np.uint32(0))
-        if learner.has_level
-        else None,
+        chance=partial(level, np.uint32(0)) if learner.has_level else None,
         restart=jax.jit(restart, static_argnums=1, donate_argnums=0, out_shardings=sharding),
     )
 
 
 def _learner(config: Config, outline: data.Outline, mesh: Mesh) -> methods.Learner:
-    """The method with its networks."""
+    """The method with its networks.
+
+    Raises:
+      ValueError: a policy normalises other channels than the images have, or the method does not take these views.
+    """
     of_device = jnp.float32 if mesh.devices.flat[0].platform == "cpu" else jnp.bfloat16
     dtypes = {"auto": of_device, "float32": jnp.float32, "bfloat16": jnp.bfloat16}
     spec, sizes = outline.spec, [policy.image_size for policy in config.policies]
+    for policy in () if spec.given else config.policies:
+        numbers = max(len(policy.mean), len(policy.std))
+        if numbers not in (1, spec.channels):
+            raise ValueError(
+                f"views.policy normalises {numbers} channels and the images have {spec.channels}; use "
+                "--views.policy.mean 0.5 --views.policy.std 0.5, or 0 and 1 for none"
+            )
     return config.method.build(
         methods.Specification(
             encoder=config.encoder,
@@ -172,23 +186,11 @@ def _learner(config: Config, outline: data.Outline, mesh: Mesh) -> methods.Learn
     )
 
 
-def _draw(config: Config, spec: data.ExampleSpec) -> Callable[[jax.Array, dict[str, Any]], Any]:
-    """(seed, batch) -> views: drawn from images, or the given views."""
-    policies = config.policies
-    for policy in () if spec.given else policies:
-        numbers = max(len(policy.mean), len(policy.std))
-        if numbers not in (1, spec.channels):
-            raise ValueError(
-                f"views.policy normalises {numbers} channels and the images have {spec.channels}; use "
-                "--views.policy.mean 0.5 --views.policy.std 0.5, or 0 and 1 for none"
-            )
-
-    def draw(seed: jax.Array, inputs: dict[str, Any]) -> Any:
-        if spec.given:
-            return inputs["views"]
-        return augment.draw_views(policies, inputs["images"], seed, inputs["epoch"], inputs["index"])
-
-    return draw
+def _draw(policies: tuple[augment.Policy, ...], seed: jax.Array, inputs: dict[str, Any]) -> Any:
+    """Views, by one policy each, of the images of a batch; or the given views, without policies."""
+    if not policies:
+        return inputs["views"]
+    return augment.draw_views(policies, inputs["images"], seed, inputs["epoch"], inputs["index"])
 
 
 def _step(
@@ -196,7 +198,7 @@ def _step(
     steps: int,
     learner: methods.Learner,
     rule: optax.GradientTransformation,
-    objective: Callable[[jax.Array], methods.OfViews],
+    objective: methods.OfViews,
     draw: Callable[[jax.Array, dict[str, Any]], Any],
     microbatches: methods.Microbatches | None,
 ) -> Callable[[State, Any], tuple[State, dict[str, jax.Array]]]:
@@ -205,7 +207,8 @@ def _step(
     def loss(params: Any, state: State, batch: Any) -> tuple[jax.Array, Any]:
         key = jax.random.fold_in(jax.random.key(state["seed"]), state["step"])
         given = methods.Batch(batch, partial(draw, state["seed"]), microbatches)
-        return learner.loss(params, state["statistics"], given, objective(key))
+        keyed = partial(objective, key=key) if losses.takes(config.objective).key else objective
+        return learner.loss(params, state["statistics"], given, keyed)
 
     def step(state: State, batch: dict[str, jax.Array]) -> tuple[State, dict[str, jax.Array]]:
         (value, (statistics, z, measures)), gradient = jax.value_and_grad(loss, has_aux=True)(
@@ -230,10 +233,13 @@ def _step(
     return step
 
 
-def _apply(config: Config, spec: data.ExampleSpec, learner: methods.Learner) -> Callable[..., jax.Array]:
-    """(params, statistics, inputs) -> features; images are transformed by the evaluation policy."""
+def _apply(config: Config, spec: data.ExampleSpec, learner: methods.Learner) -> tuple[Any, Any]:
+    """`apply` and `rows` of a `Program`; images are transformed by the evaluation policy."""
     output, policy = config.evaluation.features, evaluation_policy(config, spec.image_shape)
-    view = evaluation_view(policy, spec.image_shape is None)
+    crop = spec.image_shape is None  # from the host
+    view = jax.vmap(  # deterministic: the key draws nothing
+        lambda image: augment.apply_policy(policy, jax.random.key(0), image, cropped=crop)
+    )
     if output not in learner.outputs:
         raise ValueError(
             f"evaluation.features must be one of {', '.join(learner.outputs)} for method "
@@ -244,7 +250,11 @@ def _apply(config: Config, spec: data.ExampleSpec, learner: methods.Learner) -> 
         x = inputs if spec.given else {"images": view(inputs)}
         return learner.features(params, statistics, x, output)
 
-    return apply
+    def rows(inputs: Any) -> jax.Array:
+        parts = inputs["views"] if spec.given else (view(inputs),)
+        return jnp.concatenate([jnp.nan_to_num(x).reshape((x.shape[0], -1)) for x in parts], axis=1)
+
+    return apply, rows
 
 
 def evaluation_policy(config: Config, image_shape: tuple[int, int, int] | None) -> augment.Policy:
@@ -256,14 +266,6 @@ def evaluation_policy(config: Config, image_shape: tuple[int, int, int] | None) 
         center_fraction=1.0 if whole else 0.875,
         mean=first.mean,
         std=first.std,
-    )
-
-
-@lru_cache(maxsize=8)  # the same function compiles once
-def evaluation_view(policy: augment.Policy, cropped: bool) -> Callable[[jax.Array], jax.Array]:
-    """(b, H, W, C) images, or crops from the host, to (b, size, size, C) inputs of the encoder; deterministic."""
-    return jax.vmap(  # the key draws nothing
-        lambda image: augment.apply_policy(policy, jax.random.key(0), image, cropped=cropped)
     )
 
 

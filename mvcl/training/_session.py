@@ -12,6 +12,7 @@ import numpy as np
 from mvcl import _files, _progress, data, metrics
 from mvcl.training import _evaluate, _folder
 from mvcl.training._checkpoints import Checkpoints
+from mvcl.training._config import Config
 from mvcl.training._evaluate import Table
 from mvcl.training._folder import Clock, Log
 from mvcl.training._processes import Interrupted, Stop
@@ -38,13 +39,11 @@ class Session:
       scores: step -> score of the evaluation protocol, higher is better.
       checkpoints: of the folder.
       reading: the unreadable examples so far.
-      log: of process 0, from `open_log` on; else None.
+      log: of process 0, from `begin` on; else None.
       files: closed with the session.
     """
 
     state: State
-    step: int
-    reading: data.Reading
 
     def __init__(
         self,
@@ -54,69 +53,64 @@ class Session:
         stop: Stop,
         files: ExitStack,
         page: Callable[[], Path] | None,
+        reference: Config | None,
     ) -> None:
+        """Read the newest checkpoint of the folder that can be read, or begin."""
+        config, program = run.config, run.program
         self.run, self.workdir, self.clock, self.stop = run, workdir, clock, stop
         self.files, self._page = files, page
         self.log: Log | None = None
         self.scores = _folder.read_scores(workdir)
-        self.checkpoints = Checkpoints(workdir / "checkpoints", run.config.checkpoint.keep, self.scores)
+        self.checkpoints = Checkpoints(workdir / "checkpoints", config.checkpoint.keep, self.scores)
         files.push(self.close)
-
-    def close(self, kind: type | None, error: BaseException | None, _: Any) -> None:
-        """Wait for pending checkpoints, unless other processes may have ended."""
-        if jax.process_count() == 1 or error is None or isinstance(error, (Interrupted, Diverged)):
-            self.checkpoints.close()
-
-    def restore_or_begin(self, reference: Any) -> None:
-        """Set the state: that of the newest checkpoint that can be read, or the initial one."""
-        config, program = self.run.config, self.run.program
         with _progress.during("reading the newest checkpoint"):
             restored = self.checkpoints.restore(program.abstract_state)
         if restored is not None:
             self.state, record = restored
             _progress.line(f"resuming from step {record['step']} of {program.steps}")
         else:
-            every = " (the whole split)" if config.examples == self.run.outline.examples else ""
+            every = " (the whole split)" if config.examples == run.outline.examples else ""
             _progress.line(
                 f"training {program.steps} steps of {config.examples} examples{every} x {config.views.k} views"
                 f"{config.batch_origin}"
             )
-            self.state, record = initial_state(self.run, reference), {"step": 0, "corrupt": ()}
+            self.state, record = initial_state(run, reference), {"step": 0, "corrupt": ()}
         self.step = int(record["step"])
         self.reading = data.Reading(config.train.corrupt_limit, record["corrupt"])
         for later in [step for step in self.scores if step > self.step]:  # it will be trained again
             del self.scores[later]
 
-    def finished_table(self) -> Table | None:
-        """The table of a run that has ended; None if there is something left to do."""
-        found = _evaluate.saved(self.run, self.workdir, self.step)
-        if found is None or self.step < self.run.program.steps:
-            return None
-        table, score = found
-        if score is not None and self.step not in self.scores and jax.process_index() == 0:
-            row = {"step": self.step, score[0]: score[1], _folder.SCORE: score[0]}
-            _folder.append_row(self.workdir / "metrics.jsonl", row)  # the run was killed before
-        return table
+    def close(self, kind: type | None, error: BaseException | None, _: Any) -> None:
+        """Wait for pending checkpoints, unless other processes may have ended."""
+        if jax.process_count() == 1 or error is None or isinstance(error, (Interrupted, Diverged)):
+            self.checkpoints.close()
 
-    def open_log(self) -> None:
-        """Let process 0 go on with the log from the session's step."""
-        if jax.process_index() > 0:
-            return
+    def begin(self) -> Table | None:
+        """The table of a run that has ended; else None, and process 0 goes on with the log from the session's step."""
         config, steps, times = self.run.config, self.run.program.steps, self.workdir / "time.json"
-        self.clock.resume(times)
-        _folder.rewind_log(self.workdir, self.step, done=self.step >= steps)
-        if scaling := self.run.splits["train"].scaling:  # of tables, for data.scaling_file
-            _files.write_whole(self.workdir / "scaling.json", json.dumps(scaling) + "\n")
-        self.log = Log(
-            self.workdir,
-            self.clock,
-            step=self.step,
-            steps=steps,
-            views_per_step=config.examples * config.views.k,
-            full_speed=full_speed(self.run.program, config, self.run.outline),
-        )
-        self.files.callback(self.log.close)
-        self.files.callback(lambda: self.clock.write(times))
+        ended = None if self.step < steps else _evaluate.saved(self.run, self.workdir, self.step)
+        if ended is not None:
+            table, score = ended
+            if score is not None and self.step not in self.scores and jax.process_index() == 0:
+                row = {"step": self.step, score[0]: score[1], _folder.SCORE: score[0]}
+                _folder.append_row(self.workdir / "metrics.jsonl", row)  # the run was killed before
+            return table
+        if jax.process_index() == 0:
+            self.clock.resume(times)
+            _folder.rewind_log(self.workdir, self.step, done=self.step >= steps)
+            if scaling := self.run.splits["train"].scaling:  # of tables, for data.scaling_file
+                _files.write_whole(self.workdir / "scaling.json", json.dumps(scaling) + "\n")
+            self.log = Log(
+                self.workdir,
+                self.clock,
+                step=self.step,
+                steps=steps,
+                views_per_step=config.examples * config.views.k,
+                full_speed=full_speed(self.run.program, config, self.run.outline),
+            )
+            self.files.callback(self.log.close)
+            self.files.callback(lambda: self.clock.write(times))
+        return None
 
     def due(self) -> set[str]:
         """What is due after this step: to `log`, to `save`, to `score` and to measure the `geometry`.
@@ -143,12 +137,7 @@ class Session:
             if self.log is not None:
                 self.log.upload()
                 self.clock.write(self.workdir / "time.json")
-            record = {
-                "seed": self.run.config.train.seed,
-                "epoch": self.step // self.run.program.steps_per_epoch,
-                "corrupt": sorted(self.reading.passed),
-            }
-            self.checkpoints.save(self.step, self.state, record)
+            self.checkpoints.save(self.step, self.state, {"corrupt": sorted(self.reading.passed)})
 
     def wait(self) -> None:
         """Wait until the checkpoints are written."""

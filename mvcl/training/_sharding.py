@@ -196,10 +196,8 @@ def _cut(x: jax.Array, axis: int, group: int) -> jax.Array:
     return jnp.moveaxis(x.reshape(shape), axis, 0)
 
 
-def microbatches(microbatch: int | None, rows: int, mesh: Mesh) -> methods.Microbatches | None:
+def microbatches(microbatch: int, rows: int, mesh: Mesh) -> methods.Microbatches:
     """Microbatches that take rows of every device, so that all devices share each of them."""
-    if microbatch is None or microbatch >= rows:
-        return None
     if rows % microbatch:
         raise ValueError(
             f"train.microbatch must divide the {rows} examples of a device's batch, got {microbatch}"

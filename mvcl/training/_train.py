@@ -67,11 +67,9 @@ def train(
     ):
         if first:
             _folder.claim(workdir, run.config)
-        session = Session(run, workdir, clock, stop, files, page)
-        session.restore_or_begin(reference)
-        if (table := session.finished_table()) is not None:
+        session = Session(run, workdir, clock, stop, files, page, reference)
+        if (table := session.begin()) is not None:
             return table
-        session.open_log()
         hooks: list[Hook] = []
         if first:
             save_views(run, workdir / "views.npz", session.reading)

@@ -1,7 +1,6 @@
 """What is due after which step, and how a run is stopped; no program is compiled."""
 
 import signal
-from contextlib import ExitStack
 from types import SimpleNamespace
 
 import jax
@@ -10,8 +9,7 @@ import pytest
 from jax.sharding import Mesh
 
 from mvcl import training
-from mvcl.training import _folder, _session, _train
-from mvcl.training._checkpoints import Checkpoints
+from mvcl.training import _session, _train
 from mvcl.training._processes import Interrupted, Stop, stop_signals
 
 
@@ -23,9 +21,11 @@ def session_of(tmp_path, *, scores=(), scored=True, **train):
         evaluation=SimpleNamespace(scored=scored),
     )
     run = SimpleNamespace(config=config, program=SimpleNamespace(steps=20, steps_per_epoch=10))
-    found = _session.Session(run, tmp_path, _folder.Clock(), None, ExitStack(), None)
-    found.scores |= dict.fromkeys(scores, 0.5)
-    return found
+    session = object.__new__(_session.Session)
+    session.run, session.workdir, session.scores = run, tmp_path, dict.fromkeys(scores, 0.5)
+    session.checkpoints = SimpleNamespace(close=lambda: session.closed.append(True))
+    session.closed, session.log, session._page = [], None, None
+    return session
 
 
 def due(session, what):
@@ -71,11 +71,10 @@ def test_geometry_is_due_at_the_last_step_too_but_not_before_the_first(tmp_path)
     ],
 )
 def test_pending_checkpoints_are_waited_for(tmp_path, monkeypatch, error, processes, waits):
-    closed, session = [], session_of(tmp_path)
-    monkeypatch.setattr(Checkpoints, "close", lambda _: closed.append(True))
+    session = session_of(tmp_path)
     monkeypatch.setattr(jax, "process_count", lambda: processes)
     session.close(type(error), error, None)
-    assert bool(closed) == waits
+    assert bool(session.closed) == waits
 
 
 def test_a_page_that_cannot_be_written_is_logged(tmp_path, capsys):
