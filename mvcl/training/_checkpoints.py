@@ -89,12 +89,9 @@ class Checkpoints:
         return [info.step == best for info in checkpoints]
 
     def save(self, step: int, state: State, record: dict[str, Any]) -> bool:
-        """Start writing a checkpoint; False if this step exists already.
+        """Start writing a checkpoint, with plain values as `record`; False if this step exists already.
 
-        Args:
-          step: number of updates done.
-          state: tree of arrays; it may be donated as soon as this returns.
-          record: plain values to save with it.
+        The state may be donated as soon as this returns.
         """
         digest = [int(word) for word in np.asarray(_digest(state))]
         whole = {**record, "step": step, "digest": digest}

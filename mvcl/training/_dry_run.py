@@ -143,27 +143,22 @@ def encoder_flops(
 ) -> tuple[tuple[int, int, float], ...]:
     """Of views drawn in several sizes, largest first: (size, number of views, FLOPs of a step and device).
 
-    FLOPs are those of value and gradient of the encoder that is evaluated, for all views of the size: what XLA's
-    analysis has for a second image, since some work is done once for all images of a batch. A second encoder, heads and
-    the objective are not among them. Empty for one size.
+    FLOPs are those of value and gradient of the encoder that is evaluated, for all views of the size, as XLA counts
+    them before it compiles. A second encoder, heads and the objective are not among them. Empty for one size.
     """
     counts = Counter(policy.image_size for policy in config.policies)
     if outline.spec.given or len(counts) == 1 or not program.learner.one_encoder:
         return ()
-    state = program.abstract_state
+    state, found = program.abstract_state, []
     network = jax.eval_shape(program.learner.network, state["params"], state["statistics"])
     structure, params, *rest = nnx.split(network.encoder, nnx.Param, ...)
 
     def total(params: Any, rest: Any, images: jax.Array) -> jax.Array:
         return nnx.merge(structure, params, *rest, copy=True)(images).sum()
 
-    found = []
     for size, count in sorted(counts.items(), reverse=True):
-        of_images = []
-        for images in (1, 2):
-            batch = jax.ShapeDtypeStruct((images, size, size, outline.spec.channels), jnp.float32)
-            compiled: Any = jax.jit(jax.value_and_grad(total)).lower(params, rest, batch).compile()
-            of_images.append(float(compiled.cost_analysis().get("flops", math.nan)))
-        one = of_images[1] - of_images[0]
-        found.append((size, count, one * count * config.examples / program.mesh.size))
+        shape = (count * config.examples, size, size, outline.spec.channels)
+        images = jax.ShapeDtypeStruct(shape, jnp.float32)
+        counted: Any = jax.jit(jax.value_and_grad(total)).lower(params, rest, images).cost_analysis()
+        found.append((size, count, float(counted.get("flops", math.nan)) / program.mesh.size))
     return tuple(found)

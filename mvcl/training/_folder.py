@@ -168,14 +168,8 @@ class Log:
     ) -> None:
         """Add to the log of a folder, which ends at `step`.
 
-        A bucket's objects cannot grow: its log is written to a temporary folder, which `upload` copies.
-
-        Args:
-          workdir: folder of the run.
-          clock: of the run.
-          step, steps: updates done, and of the whole run.
-          views_per_step: n k.
-          full_speed: steps per second at the devices' peak FLOP/s, for the utilisation; None: unknown.
+        A bucket's objects cannot grow: its log is written to a temporary folder, which `upload` copies. With
+        `full_speed`, steps per second at the devices' peak FLOP/s, rows have the utilisation.
         """
         from tensorboardX import SummaryWriter  # takes half a second with the clients of cloud storage
 
@@ -195,12 +189,7 @@ class Log:
         self._signs: dict[str, int] = {}
 
     def row(self, step: int, values: dict[str, Any]) -> None:
-        """Log the values of a step and the time since the last row; warn of chance, collapse and a stopped solver.
-
-        Args:
-          step: number of updates done.
-          values: name -> number, with `loss` and `effective_rank`.
-        """
+        """Log a step's values, among them `loss` and `effective_rank`, and its time; warn of what they show."""
         seconds, done = self._clock.seconds(), max(step - self._last, 1)
         parts = {name: (seconds.get(p, 0.0) - self._before.get(p, 0.0)) / done for name, p in _PHASES.items()}
         self._before, self._last = seconds, step

@@ -140,13 +140,7 @@ OPTIMIZERS: dict[str, Callable[[], Optimizer]] = {"sgd": Sgd, "adamw": AdamW, "l
 def build(
     optimizer: Optimizer, *, examples: int, steps: int, steps_per_epoch: int
 ) -> tuple[optax.GradientTransformation, optax.Schedule]:
-    """The update rule of a run and its learning-rate schedule.
-
-    Args:
-      optimizer: the optimiser's config.
-      examples: n, the examples of a global batch.
-      steps: length of the run.
-      steps_per_epoch: steps in one pass over the data.
+    """The update rule of a run of so many steps with n = `examples` in a batch, and its learning-rate schedule.
 
     Raises:
       ValueError: a value is out of range.

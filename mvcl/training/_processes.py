@@ -42,26 +42,21 @@ class Distributed:
     """Index of this process, from 0; default JAX_PROCESS_ID."""
 
 
-def join(flags: Distributed = Distributed(), environ: Mapping[str, str] | None = None) -> str | None:
+def join(flags: Distributed = Distributed()) -> None:
     """Connect to the other processes of the run, if any; call before any other use of jax.
 
     Flags override JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID; these override what jax detects:
     a TPU pod, SLURM or Open MPI. Only process 0 reports progress.
 
-    Returns:
-      How the other processes were found; None for a single process.
-
     Raises:
       ValueError: flags or variables are incomplete or contradict each other.
     """
-    environ = os.environ if environ is None else environ
-    address = flags.coordinator_address or environ.get("JAX_COORDINATOR_ADDRESS")
-    numbers = [flags.num_processes, flags.process_id]
+    address = flags.coordinator_address or os.environ.get("JAX_COORDINATOR_ADDRESS")
+    numbers, scheduler = [flags.num_processes, flags.process_id], None
     if address:
-        found_by: str | None = "flags or variables"
         for place, names in enumerate(_NUMBERS):
             for name in names:
-                if numbers[place] is None and (text := environ.get(name)):
+                if numbers[place] is None and (text := os.environ.get(name)):
                     if not text.isdecimal():
                         raise ValueError(f"{name} must be a number, got {text!r}")
                     numbers[place] = int(text)
@@ -76,21 +71,20 @@ def join(flags: Distributed = Distributed(), environ: Mapping[str, str] | None =
         raise ValueError(
             "--distributed.num-processes and --distributed.process-id need --distributed.coordinator-address"
         )
-    else:
-        found_by = cluster(environ)
-    if found_by is None or jax.distributed.is_initialized():
-        return found_by
+    elif (scheduler := cluster(os.environ)) is None:
+        return
+    if jax.distributed.is_initialized():
+        return
     # On SIGTERM a process saves; jax's service would take the signal before there is anything to save, and keep it.
     jax.config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize(address or None, numbers[0], numbers[1])
     except ValueError:
-        if found_by != "TPU VM":
+        if scheduler != "TPU VM":
             raise
-        return None  # chips without a pod's metadata, as in a notebook: a single process
+        return  # chips without a pod's metadata, as in a notebook: a single process
     if jax.process_index() > 0:
         _progress.silence()
-    return found_by
 
 
 def cluster(environ: Mapping[str, str]) -> str | None:
@@ -107,12 +101,10 @@ def cluster(environ: Mapping[str, str]) -> str | None:
             )
         return "Open MPI"
     wanted = environ.get("JAX_PLATFORMS", "")
-    if wanted and "tpu" not in wanted.split(","):
+    if (wanted and "tpu" not in wanted.split(",")) or "TPU_SKIP_MDS_QUERY" in environ:
         return None
     chips = glob.glob("/dev/accel[0-9]*") + glob.glob("/dev/vfio/[0-9]*")
-    if chips and importlib.util.find_spec("libtpu") is not None and "TPU_SKIP_MDS_QUERY" not in environ:
-        return "TPU VM"
-    return None
+    return "TPU VM" if chips and importlib.util.find_spec("libtpu") is not None else None
 
 
 class LostProcess(RuntimeError):
@@ -129,28 +121,20 @@ _SIGNS_OF_LOSS = re.compile(
 
 @contextmanager
 def losses_named(workdir: Path) -> Iterator[None]:
-    """Context that raises `LostProcess` where an error means that another process of the run has ended."""
+    """Context that raises `LostProcess` where an error, or a cause of it, means that another process has ended."""
     try:
         yield
     except Exception as error:
-        if not means_lost(error):
-            raise
-        raise LostProcess(
-            f"another process of this run has ended; process {jax.process_index()} of {jax.process_count()} stops. "
-            f"See the last lines of the others; repeat the command on all hosts to resume {workdir} from its newest "
-            "checkpoint"
-        ) from error
-
-
-def means_lost(error: BaseException | None) -> bool:
-    """Whether an error, or one of its causes, indicates that another process has ended."""
-    if jax.process_count() == 1:
-        return False
-    while error is not None:
-        if isinstance(error, jax.errors.JaxRuntimeError) and _SIGNS_OF_LOSS.search(str(error)):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
+        cause: BaseException | None = error if jax.process_count() > 1 else None
+        while cause is not None:
+            if isinstance(cause, jax.errors.JaxRuntimeError) and _SIGNS_OF_LOSS.search(str(cause)):
+                raise LostProcess(
+                    f"another process of this run has ended; process {jax.process_index()} of {jax.process_count()} "
+                    f"stops. See the last lines of the others; repeat the command on all hosts to resume {workdir} "
+                    "from its newest checkpoint"
+                ) from error
+            cause = cause.__cause__ or cause.__context__
+        raise
 
 
 class Interrupted(RuntimeError):
