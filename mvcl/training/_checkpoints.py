@@ -53,7 +53,14 @@ class Checkpoints:
         Raises:
           DamagedCheckpoints: orbax cannot read what the folder says of its checkpoints.
         """
-        _silence_closed_loops()
+        unraisable = sys.unraisablehook
+
+        def hook(found: Any) -> None:  # after one failure each pending read or write would print a traceback
+            if str(found.exc_value) != "Event loop is closed":
+                unraisable(found)
+
+        if getattr(unraisable, "__qualname__", "") != hook.__qualname__:
+            sys.unraisablehook = hook
         self._folder, self._scores = folder, scores
         self._place = folder if _buckets.is_remote(folder) else folder.absolute()
         options = ocp.CheckpointManagerOptions(
@@ -104,7 +111,7 @@ class Checkpoints:
 
     def wait(self) -> None:
         """Wait until all checkpoints are on disk."""
-        with _named(self._folder):
+        with _named(self._folder), _progress.during("writing checkpoints"):
             self._manager.wait_until_finished()
 
     def close(self) -> None:
@@ -178,18 +185,6 @@ def _checksum(record: dict[str, Any]) -> int:
 
 def _reason(error: Exception) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__
-
-
-def _silence_closed_loops() -> None:
-    """Suppress the "Event loop is closed" traceback of each pending read or write after one has failed."""
-    before = sys.unraisablehook
-
-    def hook(unraisable: Any) -> None:
-        if str(unraisable.exc_value) != "Event loop is closed":
-            before(unraisable)
-
-    if before.__qualname__ != hook.__qualname__:
-        sys.unraisablehook = hook
 
 
 @contextmanager

@@ -101,12 +101,6 @@ def saved(run: Run, workdir: Path, step: int, name: str = _FILE) -> tuple[Table,
         return None
 
 
-def score(run: Run, state: _program.State, reading: data.Reading) -> Score | None:
-    """Name and value of the protocol's score during training, for a protocol that has one."""
-    features, readable = encode_readable(run, state, reading)
-    return run.config.evaluation.score(features, {**run.splits, **readable})
-
-
 def _trained(
     run: Run, state: _program.State, workdir: Path | None, reading: data.Reading
 ) -> tuple[list[evaluation.Result], Score | None]:
@@ -123,7 +117,9 @@ def _trained(
     results += protocol.measure_augmented(features, splits, augmented(run, state, reading))
     if folder is not None:
         last = protocol.splits(tuple(run.splits))[-1]
-        save_embeddings(folder / "embeddings.npz", features[last], readable[last])
+        labels, names = readable[last].labels, np.asarray(readable[last].class_names)
+        arrays = {"features": features[last], "labels": labels, "class_names": names}
+        _files.save_arrays(folder / "embeddings.npz", **arrays)
     return results, found
 
 
@@ -216,12 +212,6 @@ def check_split(run: Run, name: str) -> None:
     whole = [n for n, split in run.splits.items() if split.spec.given or len(split.spec.shapes) == 1]
     if name not in whole:
         raise ValueError(f"--split must be one of {', '.join(whole)}, got {name!r}")
-
-
-def save_embeddings(path: Path, features: np.ndarray, split: data.Split) -> None:
-    """Write (n, d) or (n, k, d) features with the labels of their examples and the names of classes as .npz."""
-    names = np.asarray(split.class_names)
-    _files.save_arrays(path, features=features, labels=split.labels, class_names=names)
 
 
 def policy(config: Config, crop_padding: int = 0) -> augment.Policy:

@@ -22,6 +22,7 @@ SCORE = "score"
 """A row of metrics.jsonl with this key is a score; its value is the name of the entry with the number."""
 # Phases of the clock that a logged row tells: the time between two rows without saving and evaluating.
 _PHASES = {"seconds_data": "data", "seconds_step": "training", "seconds_log": "logging"}
+_PAGES = Path("/proc/self/statm")  # the memory of this process, on Linux
 # Consecutive logged steps at chance level, or with a collapsed rank, before a warning.
 _PATIENCE = 5
 
@@ -194,7 +195,12 @@ class Log:
         parts = {name: (seconds.get(p, 0.0) - self._before.get(p, 0.0)) / done for name, p in _PHASES.items()}
         self._before, self._last = seconds, step
         each = max(sum(parts.values()), 1e-9)
-        row = {"step": step, **values, **parts, **_memory(), "views_per_second": self._views / each}
+        row = {"step": step, **values, **parts, "views_per_second": self._views / each}
+        used = jax.local_devices()[0].memory_stats() or {}  # of a CPU there are none
+        for name, key in (("memory_gib", "bytes_in_use"), ("memory_peak_gib", "peak_bytes_in_use")):
+            row |= {name: used[key] / 2**30} if key in used else {}
+        if not used and _PAGES.is_file():
+            row["memory_gib"] = int(_PAGES.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**30
         if self._full_speed is not None:
             row["model_flops_utilisation"] = 1 / (each * self._full_speed)
         now = time.monotonic()
@@ -272,19 +278,6 @@ class Log:
             except OSError as error:  # it must not hide why the run ends
                 _progress.line(f"mvcl: the end of the log was not uploaded: {error}")
             self._temporary.cleanup()
-
-
-def _memory() -> dict[str, float]:
-    """GiB in use and peak GiB on the first device of this process; on CPU the memory of the process."""
-    stats = jax.local_devices()[0].memory_stats()
-    if stats:
-        found = {"memory_gib": stats.get("bytes_in_use"), "memory_peak_gib": stats.get("peak_bytes_in_use")}
-        return {name: value / 2**30 for name, value in found.items() if value is not None}
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-    except OSError:  # not Linux
-        return {}
-    return {"memory_gib": pages * os.sysconf("SC_PAGE_SIZE") / 2**30}
 
 
 def read_log(workdir: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:

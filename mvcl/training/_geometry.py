@@ -209,7 +209,8 @@ def embed(
     with _progress.during("measuring the features"):
         measures = evaluation.embedding_measures(by_view, seed=run.config.evaluation.seed)
     if jax.process_index() == 0:
-        _evaluate.save_embeddings(out, features, readable)
+        names = np.asarray(readable.class_names)
+        _files.save_arrays(out, features=features, labels=readable.labels, class_names=names)
         text = json.dumps([dataclasses.asdict(result) for result in measures], indent=1)
         _files.write_whole(out.with_suffix(".json"), text + "\n")
     return np.shape(features), measures

@@ -139,11 +139,6 @@ class Session:
                 self.clock.write(self.workdir / "time.json")
             self.checkpoints.save(self.step, self.state, {"corrupt": sorted(self.reading.passed)})
 
-    def wait(self) -> None:
-        """Wait until the checkpoints are written."""
-        with self.clock.phase("saving"), _progress.during("writing checkpoints"):
-            self.checkpoints.wait()
-
     def measure(self) -> None:
         """Score this step, which is saved, and log its geometry: what of it is due and not in the log.
 
@@ -153,10 +148,13 @@ class Session:
         due = self.due()
         if not due & {"score", "geometry"}:
             return
-        self.wait()  # a kill while it is measured must not cost a step
+        with self.clock.phase("saving"):
+            self.checkpoints.wait()  # a kill while it is measured must not cost a step
         with self.clock.phase("evaluating"), _progress.checked(self._check_stop):
             if "score" in due:
-                self._record_score(_evaluate.score(self.run, self.state, self.reading))
+                features, readable = _evaluate.encode_readable(self.run, self.state, self.reading)
+                splits = {**self.run.splits, **readable}
+                self._record_score(self.run.config.evaluation.score(features, splits))
             if "geometry" in due:
                 from mvcl.training import _geometry
 
@@ -171,7 +169,8 @@ class Session:
         Raises:
           Interrupted: a process received a stop signal; the finished rows are kept.
         """
-        self.wait()
+        with self.clock.phase("saving"):
+            self.checkpoints.wait()
         _progress.line("evaluating")
         with self.clock.phase("evaluating"), _progress.checked(self._check_stop):
             table, score = _evaluate.evaluated(self.run, self.state, self.workdir, self.reading)

@@ -127,7 +127,7 @@ def loop(session: Session, hooks: list[Hook]) -> None:
             if stopping or "save" in due:
                 session.save()
             if stopping:
-                session.wait()
+                session.checkpoints.wait()
                 raise _processes.Interrupted(stopping, session.step, program.steps)
             session.measure()
     host.close()  # stops the readers
