@@ -96,7 +96,8 @@ def loop(session: Session, hooks: list[Hook]) -> None:
     stream = data.to_devices(host, program.batch_sharding)
     pending: list[dict[str, jax.Array]] = []  # values of the steps that are not known to be finite
     with clock.phase("compiling"), _progress.during("compiling the chance level"):
-        chance = {} if program.chance is None else {"chance": program.chance()}
+        level = program.chance if session.step < program.steps else None
+        chance = {} if level is None else {"chance": level()}
     doing = "compiling"
     for hook in hooks:
         hook(session.step, session.state, {})
@@ -149,31 +150,20 @@ def _diverged(losses: list[float], session: Session) -> Diverged:
 def traced(folder: Path, steps: int, step: int, last: int) -> Iterator[Hook]:
     """A hook that traces `steps` steps of a session from `step` to `last` into a folder, for XProf and Perfetto."""
     begin = max(min(step + _UNPROFILED, last - steps), step)
-    end, running = min(begin + steps, last), False
-    with tempfile.TemporaryDirectory(prefix="mvcl_") as temporary:
-        written = Path(temporary) if _buckets.is_remote(folder) else folder
-
-        def stop() -> None:
-            nonlocal running
-            if running:
-                running = False
-                jax.profiler.stop_trace()
-                if written != folder:
-                    _buckets.upload(written, folder)
+    end, remote = min(begin + steps, last), _buckets.is_remote(folder)
+    with tempfile.TemporaryDirectory(prefix="mvcl_") as temporary, ExitStack() as trace:
+        written = Path(temporary) if remote else folder
 
         def hook(step: int, state: State, values: dict[str, jax.Array]) -> None:
-            nonlocal running
             if step == begin < end:
-                jax.profiler.start_trace(str(written), create_perfetto_trace=True)
-                running = True
+                if remote:
+                    trace.callback(_buckets.upload, written, folder)
+                trace.enter_context(jax.profiler.trace(str(written), create_perfetto_trace=True))
             elif step == end:
                 jax.block_until_ready(values)
-                stop()
+                trace.close()
 
-        try:
-            yield hook
-        finally:
-            stop()
+        yield hook
 
 
 def finetune_config(

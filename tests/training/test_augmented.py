@@ -68,7 +68,7 @@ def test_devices_do_not_change_the_batches(sizes):
 
 
 def test_only_the_trained_encoder_is_probed():
-    run = training.prepare(config())
+    run = training.prepare(dataclasses.replace(config(), encoder=models.MLP(widths=(4,))))
     table = training.evaluate(run, run.program.init())
     names = {row: [result.name for result in results] for row, results in table.items()}
     assert names["trained encoder"][-3:] == ["linear, SGD", "linear, SGD 0.1", "linear, SGD 1"]

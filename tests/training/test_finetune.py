@@ -14,13 +14,17 @@ from mvcl.training import AdamW, Mesh, Sgd, Views, _run
 from mvcl.training._run import initial_state
 
 
+PLAIN = augment.evaluation(image_size=8, center_fraction=1.0, mean=(0.0,), std=(1.0,))
+
+
 @pytest.fixture(scope="module")
 def pretrained(tiny, tmp_path_factory):
     folder = tmp_path_factory.mktemp("pretrained")
     train = dataclasses.replace(tiny.train, steps=1, evaluate_every=0)
     protocol = dataclasses.replace(tiny.evaluation, labels_per_class=(), baselines=False)
-    encoder = models.MLP(widths=(6,))
-    training.train(dataclasses.replace(tiny, encoder=encoder, train=train, evaluation=protocol), folder)
+    encoder, views = models.MLP(widths=(6,)), dataclasses.replace(tiny.views, policy=PLAIN)
+    short = dataclasses.replace(tiny, encoder=encoder, views=views, train=train, evaluation=protocol)
+    training.train(short, folder)
     return folder
 
 
@@ -30,9 +34,7 @@ def config(pretrained):
     recipe = training.finetune_config(pretrained)
     return dataclasses.replace(
         recipe,
-        views=Views(
-            k=2, policy=augment.evaluation(image_size=8, center_fraction=1.0, mean=(0.0,), std=(1.0,))
-        ),
+        views=Views(k=2, policy=PLAIN),
         method=methods.Supervised(zero_head=True),
         optimizer=Sgd(learning_rate=0.1, momentum=0.0),
         train=dataclasses.replace(recipe.train, batch_size=32, epochs=100.0, steps=6, log_every=2),

@@ -163,6 +163,7 @@ def params(workdir):
 
 
 LOGGED = config(
+    data=dataclasses.replace(TABLES, missing=0.0),
     encoder=MLP,
     train=Train(steps=6, batch_size=8, log_every=2, evaluate_every=0, geometry_every=1),
     evaluation=evaluation.Classification(knn_k=3, labels_per_class=(), batch_size=16, baselines=False),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mvcl import losses, methods, models, training
-from mvcl.training import _input
+from mvcl.training import _run
 from mvcl.training._checkpoints import Checkpoints
 
 
@@ -69,7 +69,7 @@ def test_raises_on_network_without_a_momentum_encoder(tiny, tmp_path):
 def test_logs_what_dsf_measures(moco):
     """R, κ, s+ and s-; by Jensen's inequality the loss is at least that of these means with all 80 negatives alike."""
     run = training.prepare(moco)
-    _, found = run.program.step(run.program.init(), next(_input.batches(run, 0)))
+    _, found = run.program.step(run.program.init(), next(_run.batches(run, 0)))
     row = {name: float(value) for name, value in found.items()}
     np.testing.assert_allclose(row["resultant"], 0.95, rtol=1e-5)  # one view in a group
     np.testing.assert_allclose(row["concentration"], 0.95 * (8 - 0.95**2) / (1 - 0.95**2) / 8, rtol=1e-4)

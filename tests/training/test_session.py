@@ -1,6 +1,7 @@
 """What is due after which step, and how a run is stopped; no program is compiled."""
 
 import signal
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import jax
@@ -146,8 +147,14 @@ def test_the_message_of_a_stopped_run(doing, text):
 )
 def test_profile_begins_and_ends(tmp_path, monkeypatch, step, last, steps, traced):
     calls = []
-    monkeypatch.setattr(jax.profiler, "start_trace", lambda *_, **__: calls.append(now))
-    monkeypatch.setattr(jax.profiler, "stop_trace", lambda: calls.append(now))
+
+    @contextmanager
+    def recorded(*_, **__):
+        calls.append(now)
+        yield
+        calls.append(now)
+
+    monkeypatch.setattr(jax.profiler, "trace", recorded)
     with _train.traced(tmp_path, steps, step, last) as hook:
         for now in range(step, last + 1):
             hook(now, None, {})

@@ -26,6 +26,12 @@ def parameters(workdir):
     return jax.device_get(state["params"])
 
 
+def scored_only(config):
+    """The evaluation may differ when a run resumes."""
+    few = dataclasses.replace(config.evaluation, labels_per_class=(), baselines=False)
+    return dataclasses.replace(config, evaluation=few)
+
+
 def same(a, b):
     jax.tree.map(np.testing.assert_array_equal, a, b)
 
@@ -80,7 +86,7 @@ def test_resumes_bit_identically_after_a_signal(whole, tiny, tmp_path, monkeypat
         training.train(tiny, workdir)
     assert stopped.value.signal == number
     monkeypatch.undo()
-    training.train(tiny, workdir)
+    training.train(scored_only(tiny), workdir)
     same(parameters(workdir), parameters(whole[0]))
     assert [row["step"] for row in rows(workdir) if "loss" in row] == [2, 4, 6]
     assert [row["step"] for row in rows(workdir) if "score" in row] == [2, 4, 6]
@@ -93,7 +99,7 @@ def test_resumes_from_the_checkpoint_before_a_damaged_one(whole, tiny, tmp_path,
     for file in (workdir / "checkpoints" / "6" / "state").rglob("*"):
         if file.is_file() and file.parent.name == "d":
             file.write_bytes(file.read_bytes()[:40])
-    training.train(tiny, workdir)
+    training.train(scored_only(tiny), workdir)
     assert "checkpoint of step 6 is damaged" in capsys.readouterr().out
     same(parameters(workdir), parameters(whole[0]))
 
