@@ -13,7 +13,6 @@ from mvcl import augment, data, evaluation, methods, models, training
 from mvcl.training import AdamW, Mesh, Sgd, Views, _run
 from mvcl.training._run import initial_state
 
-
 PLAIN = augment.evaluation(image_size=8, center_fraction=1.0, mean=(0.0,), std=(1.0,))
 
 
