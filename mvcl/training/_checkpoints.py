@@ -42,13 +42,10 @@ class Checkpoints:
     def __init__(
         self, folder: Path, keep: int, scores: Mapping[int, float] = {}, *, read_only: bool = False
     ) -> None:
-        """Open or make a folder.
+        """Open or make a folder, where the `keep` newest checkpoints are kept, and the best.
 
-        Args:
-          folder: of the checkpoints.
-          keep: number of newest checkpoints to keep, besides the best.
-          scores: step -> score, higher is better; changes count when the next checkpoint is saved.
-          read_only: change nothing, not even what a run that is going on has half written.
+        `scores`, step -> score, higher is better, may change: it counts when the next checkpoint is saved. `read_only`
+        changes nothing, not even what a run that is going on has half written.
 
         Raises:
           DamagedCheckpoints: orbax cannot read what the folder says of its checkpoints.
@@ -124,11 +121,9 @@ class Checkpoints:
     def restore(self, like: State, step: int | None = None) -> tuple[State, dict[str, Any]] | None:
         """The newest readable state and its record, or None if there is no checkpoint.
 
-        A checkpoint that cannot be read or fails its digest is moved to `damaged/`, and the previous one is read.
-
-        Args:
-          like: tree of `jax.ShapeDtypeStruct` with shardings; the number of devices may differ from the saved one.
-          step: read this checkpoint only.
+        A checkpoint that cannot be read or fails its digest is moved to `damaged/`, and the previous one is read;
+        with `step`, this one only. `like` is a tree of `jax.ShapeDtypeStruct` with shardings, which may be over other
+        devices than the saved ones.
 
         Raises:
           DamagedCheckpoints: no checkpoint can be read, or not the one of `step`.

@@ -153,13 +153,8 @@ def encode_readable(
 ) -> tuple[Features, dict[str, data.Split]]:
     """Features of the readable examples of splits, and the splits restricted to these examples.
 
-    Args:
-      run: the run.
-      state: the state whose encoder is used; None: the inputs themselves are the features, as rows: images at the
-        encoder's size, or all views.
-      reading: counts unreadable examples.
-      row: name of the encoder in reports.
-      splits: names of splits; None: those that the evaluation needs.
+    Without a state the inputs themselves are the features, as rows: images at the encoder's size, or all views. `row`
+    names the encoder in reports; None encodes the splits that the evaluation needs.
     """
     apply = jax.tree_util.Partial(run.program.rows)
     if state is not None:

@@ -228,16 +228,9 @@ def of_views(
 ) -> Embedded:
     """Features of each view of the readable examples of a split: given, or drawn by the policies of training.
 
-    Vectors of missing views are zero.
-
-    Args:
-      run, state: the run, and the state whose encoder (and head) is used.
-      split: its name.
-      views: views per example, at least 1; view v of an image is drawn by the policy of view v, modulo the config's k,
-        and embedded by the encoder of view v if each view has one.
-      outputs: `encoder`, `head` or both, in evaluation mode; of both the encoder is computed once.
-      reading: counts unreadable images.
-      rows: only these rows of the split; None: all.
+    View v of an image is drawn by the policy of view v, modulo the config's k, and embedded by the encoder of view v if
+    each view has one. `outputs` are `encoder`, `head` or both, in evaluation mode; of both the encoder is computed
+    once. Vectors of missing views are zero. `rows`: only these of the split.
 
     Raises:
       ValueError: an example is several images, or there are other views than the encoders have.

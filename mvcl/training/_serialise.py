@@ -138,12 +138,8 @@ def tree(value: Any) -> Any:
 
 
 def from_tree(saved: Any, given: Mapping[str, Any]) -> Config:
-    """The inverse of `tree` for a whole config; errors as those of `from_json`.
-
-    Args:
-      saved: the tree.
-      given: import path -> object, for the functions and classes from outside mvcl that it names.
-    """
+    """The inverse of `tree` for a whole config, with import path -> object for code from outside mvcl; errors as those
+    of `from_json`."""
     try:
         config = _build(saved, {**known(), **given})
     except RecursionError as error:

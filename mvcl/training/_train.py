@@ -229,12 +229,8 @@ def train_seeds(
 ) -> Table:
     """Train a config once per seed, each in its own folder, and average the evaluation tables.
 
-    Args:
-      config: the experiment; its train.seed is the first seed.
-      folder: parent of the run folders `seed0`, `seed1`, ...; existing runs are resumed, finished ones are read.
-      seeds: number of runs.
-      reference: a config with the functions and classes of the user's own that the run of train.initial uses.
-      page: as for `train`, for all seeds.
+    The runs are in `seed0`, `seed1`, ... of the folder, from train.seed on; existing ones are resumed, finished ones
+    are read. `reference` and `page` are as for `train`, the page for all seeds.
 
     Returns:
       The evaluation table: row name -> results, mean and standard deviation over seeds.
