@@ -61,7 +61,9 @@ def evaluated(
                 "rows": table,
                 **more,
             }
-            _files.write_whole(folder / name, json.dumps(content, indent=2, default=dataclasses.asdict))
+            _files.write_whole(
+                folder / name, json.dumps(content | more, indent=2, default=dataclasses.asdict)
+            )
 
     if "trained encoder" not in table:
         table["trained encoder"], score = _trained(run, state, workdir, reading)
