@@ -242,11 +242,10 @@ def of_views(
         raise ValueError(f"--views must be {k}, since each view has an encoder of its own; got {views}")
     policies = [run.config.policies[view % k] for view in range(0 if spec.given else views)]
     seed, fixed = run.config.evaluation.seed + _evaluate.SEED, run.outline.spec.fixed
-    beside = {
-        "encoder": "views",
-        "head": "head_views",
-    }  # the outputs of the views side by side, where a method has them
-    beside = {output: beside[output] if beside[output] in learner.outputs else output for output in outputs}
+    # The outputs of the views side by side, where a method has them.
+    beside = {"encoder": "views", "head": "head_views"}
+    beside = {output: beside.get(output, output) for output in outputs}
+    beside = {output: name if name in learner.outputs else output for output, name in beside.items()}
 
     def each(params: Any, statistics: Any, inputs: Any, index: jax.Array) -> list[jax.Array]:
         """Of each output (b, Σ_l d_l) features of all views, side by side."""

@@ -125,12 +125,10 @@ def _built(config: Config, outline: data.Outline, mesh: Mesh) -> Program:
         keyed = partial(objective, key=jax.random.key(seed)) if takes.key else objective
         return methods.chance_level(partial(learner.level, keyed), k, n, learner.dimension, seed)
 
-    draw, replicated = (
-        partial(_draw, () if spec.given else config.policies),
-        NamedSharding(mesh, PartitionSpec()),
-    )
-    whole = train.microbatch is None or train.microbatch >= rows
-    microbatches = None if whole else _sharding.microbatches(train.microbatch or rows, rows, mesh)
+    draw = partial(_draw, () if spec.given else config.policies)
+    replicated, microbatches = NamedSharding(mesh, PartitionSpec()), None
+    if train.microbatch is not None and train.microbatch < rows:
+        microbatches = _sharding.microbatches(train.microbatch, rows, mesh)
     step = _step(config, steps, learner, rule, objective, draw, microbatches)
     apply, plain = _apply(config, spec, learner)
     state = jax.tree.map(partial(_sharding.placed, mesh=mesh), jax.eval_shape(init, np.uint32(0)))
