@@ -108,7 +108,7 @@ class Checkpoints:
 
     def wait(self) -> None:
         """Wait until all checkpoints are on disk."""
-        with _named(self._folder), _progress.during("writing checkpoints"):
+        with _progress.during("writing checkpoints"), _named(self._folder):
             self._manager.wait_until_finished()
 
     def close(self) -> None:
