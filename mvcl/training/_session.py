@@ -195,7 +195,11 @@ class Session:
             if not last:
                 statistics = jax.tree.map(lambda x, like: jax.device_put(x, like.sharding), statistics, place)
                 self.state = {**self.state, "statistics": statistics}
-        if not last and (parts := program.learner.restarts(self.step, epoch)):
+        if (
+            program.learner.restarts_parts
+            and not last
+            and (parts := program.learner.restarts(self.step, epoch))
+        ):
             self.state = program.restart(self.state, parts)
 
     def _refreshed(self) -> Any:
