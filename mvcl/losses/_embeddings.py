@@ -200,18 +200,7 @@ def in_blocks(a: jax.Array, block: int) -> jax.Array:
 
 def recomputed(function: Callable[..., jax.Array], *arguments: jax.Array | None) -> jax.Array:
     """`function(*arguments)`, computed again in the backward pass; reverse mode only."""
-    return _recomputed(function, *jax.tree.map(reverse_only, arguments))
-
-
-def reverse_only(a: jax.Array) -> jax.Array:
-    """a; its forward-mode derivative raises an error that names `block_size`."""
-    if not jnp.issubdtype(a.dtype, jnp.floating):
-        return a
-    return _numerics.reverse_only(
-        a,
-        "forward-mode derivatives (jax.jvp, jacfwd, hessian) need whole blocks of similarities, "
-        "and here they are computed in blocks of rows. Use jax.grad, or pass a block_size of all rows.",
-    )
+    return _recomputed(function, *jax.tree.map(_lse.reverse_only, arguments))
 
 
 # `jax.checkpoint` in a loop would still store what depends on no differentiated input, such as the mask of i = j, for

@@ -147,7 +147,7 @@ def _sums(views: Arrays, keeps: Arrays, bound: float | jax.Array, block_size: in
     fixed, largest = shift(bound, x)
     if block_size >= h * r:
         return either(fixed, largest, _dense, views, keeps, largest)
-    reverse = tuple(map(emb.reverse_only, views))
+    reverse = tuple(map(_lse.reverse_only, views))
     return _streamed(fixed, max(1, block_size // r), min(block_size, r), reverse, keeps, largest)
 
 

@@ -264,7 +264,9 @@ def _line_sums(
         half = 0.5 * (bound or -jnp.min(jnp.where(here, _numerics.constant(matrix), 0)))
         found = either(*shift(half, like), _of_matrix, matrix, here)
     else:
-        arrays = jax.tree.map(lambda a: _numerics.vary_as(emb.reverse_only(a), like), (rows, columns, shared))
+        arrays = jax.tree.map(
+            lambda a: _numerics.vary_as(_lse.reverse_only(a), like), (rows, columns, shared)
+        )
         fixed = bound is not None and bool(shift(0.5 * bound, like)[0])
         found = _streamed(entry, fixed, block, arrays, (of_rows, of_columns))
     if axis is None:

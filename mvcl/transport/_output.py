@@ -4,7 +4,7 @@ import dataclasses
 import enum
 import math
 from collections.abc import Sequence
-from functools import partial
+from functools import partial, reduce
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +24,7 @@ from mvcl.transport._blocks import (
     over_blocks,
 )
 from mvcl.transport._contraction import groups, joint_marginal, marginals, scaled_potentials
-from mvcl.transport._costs import Barycenter, SphericalBarycenter, TupleCosts, pairs
+from mvcl.transport._costs import Barycenter, SphericalBarycenter, TupleCosts, pairs, place
 from mvcl.transport._problem import checked_points
 
 
@@ -245,10 +245,8 @@ def conditional_means(out: SinkhornOutput, z: ArrayLike | Sequence[ArrayLike], v
     Returns:
       (k, n_l, d): for view m the means; for m = l the points themselves. 0 for a point of weight 0.
     """
-    points = _fitting(out, z)
-    if not 0 <= view < len(points):
-        raise ValueError(f"view must be a whole number from 0 to {len(points) - 1}, got {view}")
-    means = []
+    points, means = _fitting(out, z), []
+    view = out._view("view", view)
     for other, x in enumerate(points):
         if other == view:
             means.append(jnp.where(out.a_s[view][:, None] > 0, x, 0))
@@ -305,11 +303,8 @@ def _entries(out: SinkhornOutput, indices: jax.Array) -> jax.Array:
 
 @jax.jit
 def _plan(out: SinkhornOutput) -> jax.Array:
-    k = out.n_marginals
-    exponent = -out.costs.tensor() / out._constant_epsilon
-    for view, f in enumerate(out._scaled):
-        exponent = exponent + f.reshape([-1 if axis == view else 1 for axis in range(k)])
-    return jnp.exp(exponent)
+    terms = [place(f, (view,), out.n_marginals) for view, f in enumerate(out._scaled)]
+    return jnp.exp(reduce(jnp.add, terms, -out.costs.tensor() / out._constant_epsilon))
 
 
 @partial(jax.jit, static_argnums=1)

@@ -109,14 +109,6 @@ def test_second_derivative_of_m3g(x64, rng):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("cost", [VARIANCE, DEVIATION, lambda s: jnp.sum(jnp.sin(s[0] * s[-1]))])
-def test_m3g_by_embeddings_and_epsilon(x64, rng, cost):
-    loss = jax.jit(lambda z, epsilon: losses.m3g(z, epsilon, cost, **SOLVER))
-    z = jnp.asarray(rng.normal(size=(3, 3, 2)))
-    chex.assert_numerical_grads(loss, (z, jnp.asarray(0.3)), order=2, atol=1e-5, rtol=1e-4, eps=1e-5)
-
-
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("cost", [VARIANCE, DEVIATION])
 def test_second_derivatives_of_m3g_with_a_mask(x64, rng, cost):
     mask = np.array([[True, True, False], [True] * 3, [False, True, True]])

@@ -44,16 +44,6 @@ _DENSE_ENTRIES = 2**26
 # Large blocks are taken one by one: each stays in the cache and frees its memory. Small ones all at once.
 _LARGE_BLOCK = 2**17  # entries
 _MOST_CHUNKS = 64  # each is compiled on its own
-_REVERSE_ONLY = (
-    "forward-mode derivatives (jax.jvp, jacfwd, hessian) need whole blocks of similarities on one device; "
-    "got {how}. Use jax.grad, or {change}."
-)
-_TILED = _REVERSE_ONLY.format(
-    how="blocks of {rows} of {n} rows", change="pass block_size={n} if they fit into memory"
-)
-_SHARDED = _REVERSE_ONLY.format(
-    how="instances split over mesh axis {axis!r}", change="compute the loss without axis_name"
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +67,7 @@ def within(v: Vectors) -> jax.Array:
     block = block_rows(k, n, n if v.axis_name is None else everywhere(n, v.axis_name), v.block_size)
     if v.axis_name is not None:
         if block is None:
-            z = _numerics.reverse_only(v.z, _SHARDED.format(axis=v.axis_name))
+            z = _sharded(v.z, v.axis_name)
             return tiled.sharded_within(fixed, v.axis_name, z, v.keep, bound)
         return across(v, v, tuple((l, l) for l in range(k)), diagonal=False, columns=False)[0]
     large = n * n >= _LARGE_BLOCK and k <= _MOST_CHUNKS
@@ -184,9 +174,8 @@ def _split(o: Operand) -> tuple[jax.Array, jax.Array]:
     for view in sorted({r for _, r in o.pairs}):
         left = [l for l, r in o.pairs if r == view]
         one = _of_views(o, _some(o.x, o.keep_x, left), y_views[view], tuple((i, 0) for i in range(len(left))))
-        x = _numerics.reverse_only(one.x, _SHARDED.format(axis=o.axis))
-        y = _numerics.reverse_only(one.y, _SHARDED.format(axis=o.axis))
-        sums = tiled.sharded_sums(dataclasses.replace(one, x=x, y=y))
+        one = dataclasses.replace(one, x=_sharded(one.x, o.axis), y=_sharded(one.y, o.axis))
+        sums = tiled.sharded_sums(one)
         found |= {(l, view): (sums.rows[i], sums.columns[i]) for i, l in enumerate(left)}
     rows, columns = zip(*(found[p] for p in o.pairs))
     return jnp.stack(rows), jnp.stack(columns)
@@ -195,10 +184,28 @@ def _split(o: Operand) -> tuple[jax.Array, jax.Array]:
 def _log_sums(o: Operand) -> LogSums:
     if o.block is None:
         return whole_sums(o)
-    message = _TILED.format(rows=o.block, n=o.x.shape[1])
-    x = _numerics.reverse_only(o.x, message)
-    y = x if o.upper else _numerics.reverse_only(o.y, message)
+    n = o.x.shape[1]
+    why = f"blocks of {o.block} of {n} rows", f"pass block_size={n} if they fit into memory"
+    x = reverse_only(o.x, *why)
+    y = x if o.upper else reverse_only(o.y, *why)
     return tiled.tiled_sums(dataclasses.replace(o, x=x, y=y))
+
+
+def reverse_only(
+    a: jax.Array, how: str = "blocks of rows", change: str = "pass a block_size of all rows"
+) -> jax.Array:
+    """a; its forward-mode derivative, if it has floating numbers, raises an error."""
+    if not jnp.issubdtype(a.dtype, jnp.floating):
+        return a
+    return _numerics.reverse_only(
+        a,
+        "forward-mode derivatives (jax.jvp, jacfwd, hessian) need whole blocks of similarities on one device; "
+        f"got {how}. Use jax.grad, or {change}.",
+    )
+
+
+def _sharded(z: jax.Array, axis: str | None) -> jax.Array:
+    return reverse_only(z, f"instances split over mesh axis {axis!r}", "compute the loss without axis_name")
 
 
 Kept = tuple[jax.Array, jax.Array | None]  # vectors, and which are there
