@@ -311,6 +311,7 @@ def report(runs: tuple[Path, ...], *, out: Path | None = None) -> None:
     place = folders[0] / "report.html" if len(folders) == 1 else Path("report.html")
     from mvcl import report
 
+    gc.enable()
     with _progress.during("writing the report"):
         page = report.write_report(folders, place if out is None else _buckets.path(out))
     print(page)

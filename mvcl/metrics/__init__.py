@@ -5,13 +5,6 @@ from typing import TYPE_CHECKING
 from mvcl import _lazy
 
 if TYPE_CHECKING:
-    from mvcl.metrics._clustering import (
-        adjusted_rand_index,
-        clustering_accuracy,
-        k_means,
-        normalized_mutual_information,
-        purity,
-    )
     from mvcl.metrics._geometry import (
         alignment,
         effective_rank,
@@ -35,6 +28,15 @@ if TYPE_CHECKING:
         relative_compute,
     )
     from mvcl.metrics._interval import Interval, interval
-    from mvcl.metrics._retrieval import recall_at, volume_recall_at, weighted_knn
+    from mvcl.metrics._neighbours import (
+        adjusted_rand_index,
+        clustering_accuracy,
+        k_means,
+        normalized_mutual_information,
+        purity,
+        recall_at,
+        volume_recall_at,
+        weighted_knn,
+    )
 
 __getattr__, __dir__, __all__ = _lazy.exports(__name__)

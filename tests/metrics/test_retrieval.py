@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from parametrize import some
 
-from mvcl.metrics import _retrieval, recall_at, volume_recall_at, weighted_knn
+from mvcl.metrics import _neighbours, recall_at, volume_recall_at, weighted_knn
 
 
 def unit(x):
@@ -38,7 +38,7 @@ def volume_by_hand(others, keys, ks):
 def blocks(request, monkeypatch):
     """Blocks of one or two rows, the last one not full; programs are compiled again."""
     if request.param is not None:
-        monkeypatch.setattr(_retrieval, "_CELLS", request.param)
+        monkeypatch.setattr(_neighbours, "_CELLS", request.param)
     jax.clear_caches()
     yield
     jax.clear_caches()
@@ -151,7 +151,7 @@ def test_vote_does_not_depend_on_blocks(rng, monkeypatch):
     train, test = rng.normal(size=(30, 4)), rng.normal(size=(17, 4))
     labels = rng.integers(0, 3, size=30)
     whole = weighted_knn(train, labels, test, num_classes=3, k=7)
-    monkeypatch.setattr(_retrieval, "_CELLS", 120)  # 4 test rows at once, the last block 1
+    monkeypatch.setattr(_neighbours, "_CELLS", 120)  # 4 test rows at once, the last block 1
     jax.clear_caches()
     np.testing.assert_array_equal(weighted_knn(train, labels, test, num_classes=3, k=7), whole)
 
