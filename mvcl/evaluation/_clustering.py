@@ -259,15 +259,21 @@ class SingleViews(Evaluation):
     def measure(self, features: Arrays, splits: Splits) -> list[Result]:
         """Results "all views NAME", "one view NAME" and "across views k-NN"; NAME as in `evaluation:classification` and
         `evaluation:clustering`."""
-        views = [view_features(features[name], splits[name]).values() for name in ("train", "test")]
-        each = list(zip(*views, strict=True))  # of each view the rows of both splits
-        whole = tuple((np.arange(len(x)), x) for x in (features["train"], features["test"]))
+
+        def rows(name: str) -> list[Rows]:
+            found = view_features(features[name], splits[name]).values()
+            every = splits[name].labels
+            return [(features[name], every), *((x, every[here]) for here, x in found)]
+
+        together, *each = zip(rows("train"), rows("test"), strict=True)
+        classes = len(splits["train"].class_names)
         few = f"logistic regression on few labels, mean of {self.draws} draws (seed {self.seed})"
         k_means = f"K-means on the test rows, best of {self.starts} starts (seed {self.seed})"
         names = {"k-NN": f"test accuracy of a vote of {self.knn_k} neighbours by cosine"}
         names |= {f"{count} labels/class": few for count in self.labels_per_class}
         names |= {"ACC": k_means, "NMI": k_means}
-        found = [self._of(x, y, splits) for x, y in track([whole, *each], "views", 1 + len(each), "views")]
+        tracked = track([together, *each], "views", 1 + len(each), "views")
+        found = [self._of(train, test, classes) for train, test in tracked]
         results = []
         for name, how in names.items():
             results.append(Result(f"all views {name}", found[0][name], None, how))
@@ -275,29 +281,21 @@ class SingleViews(Evaluation):
             how = f"{how}, of one view, mean over {len(each)} views"
             results.append(Result(f"one view {name}", mean, None, how))
         name, across = "across views k-NN", list(permutations(each, 2))
-        if len({x[1].shape[1] for x, _ in each}) > 1:
+        if len({x.shape[1] for (x, _), _ in each}) > 1:
             return [*results, Result(name, None, None, "not measured: the views have different widths")]
-        mean = float(np.mean([self._knn(x, y, splits) for (x, _), (_, y) in across]))
+        mean = float(np.mean([self._knn(train, test, classes) for (train, _), (_, test) in across]))
         how = f"{names['k-NN']}, training rows of one view and test rows of another, mean over {len(across)} pairs"
         return [*results, Result(name, mean, None, how)]
 
-    def _of(self, x: Rows, y: Rows, splits: Splits) -> dict[str, float]:
-        """Name -> value, of training and test rows, each their numbers in the split and their features."""
-        train, test = (x[1], splits["train"].labels[x[0]]), (y[1], splits["test"].labels[y[0]])
-        found = {"k-NN": self._knn(x, y, splits)}
-        given: dict[str, Any] = {"num_classes": len(splits["train"].class_names), "draws": self.draws}
+    def _of(self, train: Rows, test: Rows, classes: int) -> dict[str, float]:
+        found = {"k-NN": self._knn(train, test, classes)}
+        given: dict[str, Any] = {"num_classes": classes, "draws": self.draws, "seed": self.seed}
         for count in self.labels_per_class:
-            accuracies = few_label_probe(train, test, labels_per_class=count, seed=self.seed, **given)
+            accuracies = few_label_probe(train, test, labels_per_class=count, **given)
             found[f"{count} labels/class"] = float(accuracies.mean())
-        clusters = len(splits["test"].class_names)
-        scores = cluster_scores(*test, clusters, runs=1, starts=self.starts, seed=self.seed)
+        scores = cluster_scores(*test, classes, runs=1, starts=self.starts, seed=self.seed)
         return found | {name: float(scores[name].mean()) for name in ("ACC", "NMI")}
 
-    def _knn(self, x: Rows, y: Rows, splits: Splits) -> float:
-        return knn_accuracy(
-            (x[1], splits["train"].labels[x[0]]),
-            (y[1], splits["test"].labels[y[0]]),
-            num_classes=len(splits["train"].class_names),
-            k=min(self.knn_k, len(x[0])),
-            temperature=self.knn_temperature,
-        )
+    def _knn(self, train: Rows, test: Rows, classes: int) -> float:
+        k = min(self.knn_k, len(train[0]))
+        return knn_accuracy(train, test, num_classes=classes, k=k, temperature=self.knn_temperature)
