@@ -143,6 +143,17 @@ def finite(name: str, value: jax.Array) -> jax.Array:
     return value
 
 
+def labels(name: str, value: Any, rows: int, num_classes: int) -> None:
+    """Check that a NumPy or jax array has a class number for each row; numbers are not checked while tracing."""
+    if value.shape != (rows,) or not jnp.issubdtype(value.dtype, jnp.integer):
+        raise ValueError(f"{name} must be {rows} integers, one per row, got {value.dtype}{list(value.shape)}")
+    traced = isinstance(value, jax.core.Tracer)
+    if not traced and not 0 <= int(value.min()) <= int(value.max()) < num_classes:
+        raise ValueError(
+            f"{name} must be in [0, {num_classes}), got {int(value.min())} to {int(value.max())}"
+        )
+
+
 def _is_number(value: Any) -> bool:
     """Whether a value is a finite Python number, and no truth value."""
     return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)

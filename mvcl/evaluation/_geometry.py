@@ -198,13 +198,10 @@ def embedding_measures(z: ArrayLike, *, seed: int = 0) -> list[Result]:
       over views.
 
     Raises:
-      ValueError: z has another number of axes, is not finite, or has fewer than two instances.
+      ValueError: as `geometry`.
     """
-    vectors: np.ndarray = np.asarray(z, np.float32)
-    if vectors.ndim != 3 or vectors.shape[1] < 2 or not np.isfinite(vectors).all():
-        raise ValueError(f"z must be (k, n, d) with n >= 2 and finite, got {vectors.shape}")
-    k, n, d = vectors.shape
-    values = geometry(list(vectors), seed=seed).numbers()
+    values = geometry(list(np.asarray(z, np.float32)), seed=seed).numbers()
+    k, n, d = np.shape(z)
     over = f"mean over {k} views" if k > 1 else "one view"
     some = {"rank": MOST, "effective rank": MOST, "LiDAR": ROWS, "alignment": n}
     results = []

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from threadpoolctl import ThreadpoolController  # comes with scikit-learn
 
+from mvcl import _checks
 from mvcl._progress import track
 from mvcl.evaluation._evaluation import Rows
 from mvcl.metrics import weighted_knn
@@ -225,15 +226,7 @@ def checked_rows(
         raise ValueError(
             f"train_features and test_features must be equally wide, got {features.shape[1]} for {split} and {width}"
         )
-    if labels.shape != features.shape[:1] or not np.issubdtype(labels.dtype, np.integer):
-        raise ValueError(
-            f"{split}_labels must be {len(features)} integers, one per row, "
-            f"got {labels.dtype}{list(labels.shape)}"
-        )
-    if labels.min() < 0 or labels.max() >= num_classes:
-        raise ValueError(
-            f"{split}_labels must be in [0, {num_classes}), got {labels.min()} to {labels.max()}"
-        )
+    _checks.labels(f"{split}_labels", labels, len(features), num_classes)
     if not np.isfinite(features).all():
         raise ValueError(
             f"{split}_features must be finite, got {np.sum(~np.isfinite(features))} entries that are not"

@@ -58,20 +58,8 @@ def weighted_knn(
         raise ValueError(
             f"test_features must be as wide as train_features, {train.shape[1]}, got {test.shape[1]}"
         )
-    if labels.shape != train.shape[:1] or not jnp.issubdtype(labels.dtype, jnp.integer):
-        raise ValueError(
-            f"train_labels must be {train.shape[0]} integers, one per row, "
-            f"got {labels.dtype}{list(labels.shape)}"
-        )
     k, num_classes = _checks.whole("k", k), _checks.whole("num_classes", num_classes)
-    if (
-        not isinstance(labels, jax.core.Tracer)
-        and not 0 <= int(labels.min()) <= int(labels.max()) < num_classes
-    ):
-        raise ValueError(
-            f"train_labels must be in [0, num_classes = {num_classes}), "
-            f"got {int(labels.min())} to {int(labels.max())}"
-        )
+    _checks.labels("train_labels", labels, train.shape[0], num_classes)
     scale = _checks.scalar("temperature", temperature, jnp.dtype(jnp.float32), positive=True)
     return _vote(train, labels, test, scale, num_classes=num_classes, k=min(k, train.shape[0]))
 
