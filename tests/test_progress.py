@@ -50,6 +50,10 @@ def test_long_work_without_items_has_a_line_at_its_end(clock, capsys):
     with _progress.during("compiling"):
         clock[0] += 75
     assert capsys.readouterr().out == "compiling: 1m15s\n"
+    with _progress.during("training"):
+        clock[0] += 75
+        _progress.show("step 1")
+    assert capsys.readouterr().out == "step 1\n"
 
 
 def test_a_silent_process_prints_nothing(clock, capsys, monkeypatch):
