@@ -44,13 +44,7 @@ def printed_poly_view_bound(loss: ArrayLike, instances: int, views: int) -> jax.
     is 1.10 for 2 instances of 8 views, 0.93 for 4, and 0.695 for 5 instances of 2 views (SimCLR). With many instances
     the excess vanishes: 0.6935 at 1024. `info_nce_bound` of `group_scores` holds for any number.
 
-    Args:
-      loss: `poly_view`, `sufficient_statistics` or, with views = 2, `nt_xent` of a batch.
-      instances: n >= 2.
-      views: k >= 2.
-
-    Returns:
-      Nats, with the loss's shape.
+    The loss is `poly_view`, `sufficient_statistics` or, with two views, `nt_xent` of a batch; the result has its shape.
     """
     n, k = _checks.whole("instances", instances, 2), _checks.whole("views", views, 2)
     return math.log(n * k - k + 1) - jnp.asarray(loss)
@@ -62,12 +56,7 @@ def multi_crop_bound(loss: ArrayLike, instances: int) -> jax.Array:
     Shidani 2024, Eq. 1 and Proposition 2.1. Of `nt_xent`, whose negatives are both views of the other instances, log K
     would have to be log(2K - 1), which is no bound: that is `printed_poly_view_bound` with two views.
 
-    Args:
-      loss: `all_pairs(info_nce)` of a batch.
-      instances: K >= 2.
-
-    Returns:
-      Nats, with the loss's shape.
+    The loss is `all_pairs(info_nce)` of a batch of K instances; the result has its shape.
     """
     return math.log(_checks.whole("instances", instances, 2)) - jnp.asarray(loss)
 
@@ -146,17 +135,9 @@ def info_nce_bound(scores: ArrayLike) -> jax.Array:
 
 
 def information_gap(bound: ArrayLike, views: int, variance_ratio: float) -> jax.Array:
-    """Exact value minus bound in the Gaussian model, in nats; >= 0 in expectation for a valid bound.
+    """Exact value, `gaussian_information`, minus a bound of any shape, in nats; >= 0 in expectation for a valid bound.
 
     Shidani 2024, Section 3.1.
-
-    Args:
-      bound: nats, of any shape.
-      views: M >= 2.
-      variance_ratio: signal variance / noise variance, > 0.
-
-    Returns:
-      Nats, with the bound's shape.
     """
     return gaussian_information(views, variance_ratio) - jnp.asarray(bound)
 
@@ -167,14 +148,7 @@ def generalized_nwj_bound(joint_scores: ArrayLike, product_scores: ArrayLike) ->
         mean F(x, Y)  over the joint law  -  mean e^{F(x, Y)}  over the product of the marginals  +  1
 
     Shidani 2024, Eq. 5; of two sets of views, Eq. 121. It is tight for F = log p(x | Y) / p(x), and holds in
-    expectation for any F, of any sign. `nwj_bound` is the same of F - 1.
-
-    Args:
-      joint_scores: floating, of any shape: F of pairs from the joint law.
-      product_scores: floating, of any shape: F of pairs from the product of the marginals.
-
-    Returns:
-      Scalar, float32 or wider.
+    expectation for any F, of any sign. `nwj_bound` is the same of F - 1, with the same arguments.
     """
     joint = _checks.floating("joint_scores", joint_scores)
     return nwj_bound(1 + joint, 1 + _checks.floating("product_scores", product_scores))
@@ -284,15 +258,7 @@ def best_gaussian_multiplicity(batch: int, variance_ratio: float, candidates: Se
 def relative_compute(views: int, epochs: float, reference_epochs: float = 128) -> float:
     """Encoder passes of a run relative to SimCLR with two views over `reference_epochs`. Shidani 2024, Eq. 29.
 
-        (views / 2) (epochs / reference_epochs)
-
-    Args:
-      views: M >= 1.
-      epochs: passes over the data, > 0.
-      reference_epochs: epochs of the reference, > 0.
-
-    Returns:
-      A ratio: 1 for the reference itself.
+    (views / 2) (epochs / reference_epochs)
     """
     m, epochs = _checks.whole("views", views, 1), _checks.real("epochs", epochs, positive=True)
     return m / 2 * epochs / _checks.real("reference_epochs", reference_epochs, positive=True)
