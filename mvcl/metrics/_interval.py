@@ -24,14 +24,9 @@ class Interval(NamedTuple):
 
 
 def interval(values: Iterable[float], level: float = 0.95) -> Interval:
-    """Mean and confidence interval by Student's t, for independent values of one normal distribution.
+    """Mean and confidence interval by Student's t, for independent values of one normal distribution, one per seed.
 
-    Args:
-      values: one per seed.
-      level: confidence, in (0, 1).
-
-    Returns:
-      The interval; of one value from minus to plus infinity, of none, or where one is not finite, all NaN.
+    Of one value it is from minus to plus infinity, of none, or where one is not finite, all NaN.
     """
     from scipy.special import stdtrit  # its import is slow
 

@@ -259,14 +259,8 @@ def k_means(
 def clustering_accuracy(labels: ArrayLike, clusters: ArrayLike) -> float:
     """Clustering accuracy: share of correct samples under the best one-to-one matching of clusters and classes.
 
-    The Hungarian algorithm finds the matching; all samples of an unmatched cluster count as wrong.
-
-    Args:
-      labels: (n,) integers, the classes.
-      clusters: (n,) integers; the numbering does not matter.
-
-    Returns:
-      A number in (0, 1].
+    The Hungarian algorithm finds the matching; all samples of an unmatched cluster count as wrong. Both are (n,)
+    integers, whose numbering does not matter; the result is in (0, 1].
     """
     from scipy.optimize import linear_sum_assignment  # its import takes half a second
 
@@ -276,28 +270,18 @@ def clustering_accuracy(labels: ArrayLike, clusters: ArrayLike) -> float:
 
 
 def purity(labels: ArrayLike, clusters: ArrayLike) -> float:
-    """Share of samples that belong to the largest class of their cluster.
+    """Share of samples that belong to the largest class of their cluster, in (0, 1]; 1 if every cluster has one sample.
 
-    Args:
-      labels: (n,) integers, the classes.
-      clusters: (n,) integers.
-
-    Returns:
-      A number in (0, 1]; 1 if every cluster has one sample.
+    Both are (n,) integers.
     """
     table = _contingency(labels, clusters)
     return float(table.max(axis=0).sum() / table.sum())
 
 
 def normalized_mutual_information(labels: ArrayLike, clusters: ArrayLike) -> float:
-    """NMI = 2 I / (H_1 + H_2): mutual information of two labellings divided by their mean entropy.
+    """NMI = 2 I / (H_1 + H_2): mutual information of two labellings, (n,) integers, divided by their mean entropy.
 
-    Args:
-      labels: (n,) integers.
-      clusters: (n,) integers.
-
-    Returns:
-      A number in [0, 1]; 1 if both labellings have one class.
+    In [0, 1]; 1 if both labellings have one class.
     """
     from sklearn.metrics import normalized_mutual_info_score  # its import takes a second
 
@@ -309,12 +293,7 @@ def adjusted_rand_index(labels: ArrayLike, clusters: ArrayLike) -> float:
     """ARI: share of sample pairs on which two labellings agree, scaled to 0 at chance and 1 at best. Hubert & Arabie
     1985.
 
-    Args:
-      labels: (n,) integers, n >= 2.
-      clusters: (n,) integers.
-
-    Returns:
-      A number in [-0.5, 1]; 1 for two equal labellings.
+    Both are (n,) integers, n >= 2; the result is in [-0.5, 1], 1 for two equal labellings.
     """
     from sklearn.metrics import adjusted_rand_score
 
