@@ -10,11 +10,7 @@ class MissingExtra(ImportError, ValueError):
 
 @contextmanager
 def needed(extra: str, by: str) -> Iterator[None]:
-    """Context for imports that need an extra of pyproject.toml.
-
-    Args:
-      extra: name of the extra.
-      by: what needs the modules; the error starts with it.
+    """Context for imports that need an extra of pyproject.toml; `by` is what needs them.
 
     Raises:
       MissingExtra: a module is not installed; the message names it and the command that installs it.

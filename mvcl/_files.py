@@ -19,11 +19,8 @@ from mvcl import _buckets, _extras
 def replacing(path: Path, *, sync: bool = True) -> Iterator[Path]:
     """A temporary path next to `path`; on exit it replaces `path`, after an error it is deleted.
 
-    In a bucket the temporary path is local, and its content is uploaded whole: an object changes at once.
-
-    Args:
-      path: the file to replace; readers see the old or the new content, never a part.
-      sync: wait until the bytes are on disk, so that a power failure leaves no empty file.
+    Readers see the old or the new content, never a part. With `sync` the bytes are on disk before, so that a power
+    failure leaves no empty file. In a bucket the temporary path is local, and its content is uploaded whole.
     """
     if _buckets.is_remote(path):
         with tempfile.TemporaryDirectory(prefix="mvcl_") as folder:
@@ -82,14 +79,9 @@ def save_arrays(path: Path, **arrays: Any) -> None:
 
 @contextmanager
 def reading(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
-    """Context of reading a file with a library: any error becomes a one-line `ValueError` that names the file.
+    """Context of reading a file of a kind, such as ".npz file", with a library.
 
-    Args:
-      path: the file.
-      kind: what it should be, such as ".npz file".
-
-    Raises:
-      ValueError: the file cannot be read; libraries raise anything for damaged files.
+    Any error becomes a one-line `ValueError` that names the file; libraries raise anything for damaged ones.
     """
     try:
         yield
@@ -114,11 +106,7 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def read_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-    """The arrays of an .npz file by name.
-
-    Raises:
-      ValueError: the file is damaged, or holds pickled objects.
-    """
+    """The arrays of an .npz file by name; `ValueError` if it is damaged or holds pickled objects."""
     with (
         reading(path, ".npz file"),
         _buckets.path(path).open("rb") as file,
@@ -134,10 +122,6 @@ def read_npy(path: str | os.PathLike[str]) -> np.ndarray:
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file.
-
-    Raises:
-      ValueError: the file is not JSON.
-    """
+    """The content of a JSON file; `ValueError` if it is none."""
     with reading(path, "JSON file"):
         return json.loads(path.read_text(encoding="utf-8"))

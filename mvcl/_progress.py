@@ -23,13 +23,9 @@ _state: Any = SimpleNamespace(silent=False, bars=None, names=[], due=0.0, check=
 def track(
     items: Iterable[_Item], what: str, total: int | None = None, unit: str = "batches"
 ) -> Iterator[_Item]:
-    """The items, one after the other; reports how many are done.
+    """The items, one after the other; reports how many of `total`, if it is known, are done.
 
-    Args:
-      items: of any kind.
-      what: the work, for a message: "encoding train".
-      total: number of items, if it is known.
-      unit: what an item is, in the plural.
+    `what` is the work, for a message ("encoding train"), `unit` an item in the plural.
     """
     started = time.monotonic()
     with _shown(what, total, unit) as task:
