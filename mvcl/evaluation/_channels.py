@@ -69,10 +69,7 @@ def channel_probe(
 
     Args:
       train: (n, c, d) features of c channels, and (n,) integer labels in [0, num_classes).
-      valid: the same for early stopping.
-      test: the same for the result.
-      num_classes: number of classes.
-      options: of the training.
+      valid, test: the same for early stopping and for the result.
       seed: of the initial weights and the order of the rows.
 
     Returns:

@@ -159,9 +159,7 @@ def sgd_probe(
         those of features in memory. The probe takes `options.epochs` times `options.steps(rows)` of them.
       test_features: (m, d) floating.
       test_labels: (m,) integers in [0, num_classes).
-      num_classes: number of classes.
       rows: rows of the training split.
-      options: of the probe.
 
     Returns:
       (learning rates,) test accuracies in [0, 1]; NaN where the weights became infinite.

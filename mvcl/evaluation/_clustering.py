@@ -45,11 +45,8 @@ def cluster_scores(
     Args:
       features: (n, d) floating.
       labels: (n,) integers, the classes.
-      clusters: number of clusters.
-      runs: number of K-means runs.
-      starts: k-means++ starts per run; the one with the least inertia is used.
       seed: of the first run; the following runs add 1 each.
-      mini_batch_above: K-means takes mini-batches for more rows than this; 0: never.
+      starts, mini_batch_above: as for `metrics.k_means`.
 
     Returns:
       "ACC", "NMI", "ARI" and "purity", (runs,) each.

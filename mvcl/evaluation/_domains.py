@@ -33,11 +33,7 @@ class Transfer:
         return np.asarray([[row != column for column in self.targets] for row in self.domains])
 
     def results(self, how: str = "linear probe") -> list[Result]:
-        """The means over domains and each entry, as results of an evaluation table.
-
-        Args:
-          how: the classifier in words.
-        """
+        """The means over domains and each entry, as results of an evaluation table; `how` is the classifier in words."""
         seen = len(self.domains) - (self.targets[0] in self.domains)
         whole = f"the {seen} other" if set(self.targets) <= set(self.domains) else f"the {seen} training"
         to = ", ".join(self.targets)
@@ -69,11 +65,7 @@ def domain_transfer(
     Args:
       train: domain name to (n_s, d) features and (n_s,) labels of its training split.
       test: the same for the test splits; a domain or several, in `train` or not.
-      num_classes: number of classes, the same in all domains.
       seed: of the held-out rows.
-
-    Returns:
-      The (S, T) and the (T,) accuracies.
 
     Raises:
       ValueError: there are fewer than two training domains, or no test domain.

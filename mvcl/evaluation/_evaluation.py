@@ -131,13 +131,8 @@ class Evaluation:
 def evaluation_table(rows: Mapping[str, Sequence[Result]]) -> str:
     """The table as text, followed by one line on how each measure was measured.
 
-    A measure is a column; more than 12 measures are rows.
-
-    Args:
-      rows: row name ("trained encoder", "untrained encoder", "raw input") to its results.
-
-    Returns:
-      Lines of text without a final newline. "-" means not measured.
+    `rows` are the results by the name of the row, such as "trained encoder". A measure is a column; more than 12
+    measures are rows. "-" means not measured. The text has no final newline.
     """
     found = {row: {result.name: result for result in results} for row, results in rows.items()}
     columns = list(dict.fromkeys(name for results in found.values() for name in results))

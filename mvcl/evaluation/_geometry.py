@@ -163,12 +163,8 @@ def geometry_scores(
 ) -> dict[str, float]:
     """The measures of `geometry` that cost least, for the log of a training run.
 
-    Returns:
-      "alignment", "positive_cosine", "negative_cosine", "uniformity" (Gaussian) and "effective_rank", means as in
-      `Geometry.numbers` and with its values; without those of pairs for one view.
-
-    Raises:
-      ValueError: as `geometry`.
+    "alignment", "positive_cosine", "negative_cosine", "uniformity" (Gaussian) and "effective_rank" are means as in
+    `Geometry.numbers` and have its values; for one view there are none of pairs. Errors are those of `geometry`.
     """
     unit, here = _checked(views, present)
     order = np.random.default_rng(seed).permutation(len(here))
@@ -190,15 +186,12 @@ def embedding_measures(z: ArrayLike, *, seed: int = 0) -> list[Result]:
 
     Args:
       z: (k, n, d) floating, k >= 1 views of n >= 2 instances.
-      seed: of the at most 1,000 instances that the measures of uniformity and LiDAR use, and the 50,000 of the ranks.
+      seed: as for `geometry`, whose errors these are too.
 
     Returns:
       "rank", "effective rank", "LiDAR", "uniformity, Wasserstein", "uniformity, Gaussian" and "alignment". LiDAR is of
       all views, alignment the mean over pairs of views; the values of both are None for one view. The others are means
       over views.
-
-    Raises:
-      ValueError: as `geometry`.
     """
     values = geometry(list(np.asarray(z, np.float32)), seed=seed).numbers()
     k, n, d = np.shape(z)

@@ -28,9 +28,7 @@ def linear_probe(
     The test splits are used once.
 
     Args:
-      train: (n, d) floating features and (n,) integer labels in [0, num_classes).
-      tests: the same of each test split.
-      num_classes: number of classes.
+      train: (n, d) floating features and (n,) integer labels in [0, num_classes); `tests` are the same.
       seed: of the held-out rows; nothing else is random.
       penalties: candidates, each >= 0.
 
@@ -82,12 +80,7 @@ def few_label_probe(
     and depend on the basis of the features. The penalty is fixed, so no further labels are needed to tune it: between
     1e-3 and 1e-5 the accuracy changes by less than its deviation over draws, for pixels and for encoders.
 
-    Args:
-      train, test, num_classes: as for `linear_probe`.
-      labels_per_class: training labels per class.
-      draws: number of draws of labels.
-      seed: determines the draws, together with the labels of train; see `draw_labels`.
-      penalty: weight of the L2 term.
+    Train and test are as for `linear_probe`; `seed` and the labels of train determine the draws, see `draw_labels`.
 
     Returns:
       (draws,) accuracies in [0, 1].

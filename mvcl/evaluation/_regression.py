@@ -66,10 +66,7 @@ def mae_probe(
     its groups, if given); the layers are then trained again on the training split.
 
     Args:
-      train: (n, d) floating features and (n,) scores, whose sign is the sentiment.
-      test: the same for the result.
-      probe: options of the layers and their training.
-      valid: the same of a validation split.
+      train: (n, d) floating features and (n,) scores, whose sign is the sentiment; `test` and `valid` are the same.
       groups: (n,) speakers or subjects of the training rows; whole groups are held out.
       seed: of initial weights, orders, and held-out rows or groups.
 
@@ -214,16 +211,8 @@ def sentiment_regression(
     split or, without one, on a held-out fifth of the training split (of its groups, if given); the regression is then
     refitted on the training split.
 
-    Args:
-      train, test, valid, groups: as for `mae_probe`.
-      seed: of the held-out rows or groups.
-      penalties: candidates, each > 0.
-
-    Returns:
-      One result for each of `regression_measures`.
-
-    Raises:
-      ValueError: shapes do not fit, something is not finite, or there is nothing to hold out.
+    Returns one result for each of `regression_measures`; the arguments and errors are those of `mae_probe`, and
+    `penalties` are candidates, each > 0.
     """
     if len(penalties) == 0 or min(penalties) <= 0:
         raise ValueError(f"penalties must be positive numbers, at least one, got {tuple(penalties)}")
