@@ -33,7 +33,7 @@ class Transfer:
         return np.asarray([[row != column for column in self.targets] for row in self.domains])
 
     def results(self, how: str = "linear probe") -> list[Result]:
-        """The means over domains and each entry, as results of an evaluation table; `how` is the classifier in words."""
+        """The means over domains and each entry, for an evaluation table; `how` is the classifier in words."""
         seen = len(self.domains) - (self.targets[0] in self.domains)
         whole = f"the {seen} other" if set(self.targets) <= set(self.domains) else f"the {seen} training"
         to = ", ".join(self.targets)
