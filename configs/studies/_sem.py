@@ -23,6 +23,7 @@ _SETS = {
     "Caltech": ("caltech", "Caltech.mat"),
     "YoutubeVideo": ("youtubevideo", "Video-3V.mat"),
 }
+_CLUSTERS_ALONE = evaluation.Clustering(features="head", svm_share=0, baselines=False)
 _LOSSES: Mapping[str, losses.Loss] = {
     "InfoNCE": partial(losses.nt_xent, temperature=1.0),
     "PSCL": losses.spectral,
@@ -53,9 +54,7 @@ def small(source: data.Source) -> Config:
             "optimizer": AdamW(learning_rate=1e-3, end_learning_rate=1e-3),
             "train.epochs": 35.0,
             "checkpoint.every_steps": 1000,
-            "evaluation": evaluation.Clustering(
-                features="head", runs=3, starts=3, svm_share=0, baselines=False
-            ),
+            "evaluation": dataclasses.replace(_CLUSTERS_ALONE, runs=3, starts=3),
         },
     )
 
@@ -79,9 +78,7 @@ def smoke() -> Config:
             "method.as_released": False,
             "method.k_means_starts": 1,
             "train.epochs": 2.0,
-            "evaluation": evaluation.Clustering(
-                features="head", runs=1, starts=1, svm_share=0, baselines=False
-            ),
+            "evaluation": dataclasses.replace(_CLUSTERS_ALONE, runs=1, starts=1),
         },
     )
 
@@ -180,15 +177,11 @@ def ablation(
     **study: Any,
 ) -> Study:
     """Tables 3 and 4: ACC and NMI of SEM with one of its parts changed, on several data sets."""
-    cells = [
-        trained(
-            {factor: row, "data": name},
-            changed(base, changes),
-            printed={"ACC": printed[row][column]} if name in _SETS else {},
-        )
-        for column, (name, base) in enumerate(bases.items())
-        for row, changes in rows.items()
-    ]
+    cells = []
+    for column, (name, base) in enumerate(bases.items()):
+        for row, changes in rows.items():
+            known = {"ACC": printed[row][column]} if name in _SETS else {}
+            cells.append(trained({factor: row, "data": name}, base, changes, known))
     reference = {factor: next(iter(rows))}
     return Study(cells=cells, measures=CLUSTERS, columns="data", reference=reference, **study)
 

@@ -93,15 +93,13 @@ def _cells(base: Config) -> list[Cell]:
         ("student_teacher", in_groups, student_teacher, {"m3g": losses.m3g}),
         ("student_teacher", base, student_teacher, _TAUGHT),
     ]
-    return [
-        trained(
-            {"method": name, "objective": objective},
-            config,
-            {"objective": loss, "method": method, "views.k": losses.takes(loss).views or config.views.k},
-        )
-        for name, config, method, of_method in rows
-        for objective, loss in of_method.items()
-    ]
+    cells = []
+    for name, config, method, of_method in rows:
+        for objective, loss in of_method.items():
+            k = losses.takes(loss).views or config.views.k
+            changes = {"objective": loss, "method": method, "views.k": k}
+            cells.append(trained({"method": name, "objective": objective}, config, changes))
+    return cells
 
 
 _PAIRS = ("all_pairs(nt_xent)", "one_vs_rest(nt_xent)")

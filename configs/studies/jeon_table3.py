@@ -56,14 +56,13 @@ def _study(base: Config, temperatures: Sequence[float], measures: tuple[Measure,
         others = [t for t in temperatures if t != 1]
         rows = _rows.against("temperature 1 is above {:g}", {"temperature": 1.0}, "temperature", others)
         claims += _rows.above("Table 3, Section 5.5", measure, rows)
+    cells = []
+    for t in temperatures:
+        known = dict(zip(names, printed.get(t, ())))
+        cells.append(trained({"temperature": t}, base, {"objective.temperature": t}, known))
     return Study(
         title="Jeon 2025, Table 3: DSF by temperature",
-        cells=[
-            trained(
-                {"temperature": t}, base, {"objective.temperature": t}, dict(zip(names, printed.get(t, ())))
-            )
-            for t in temperatures
-        ],
+        cells=cells,
         measures=measures,
         claims=claims,
         reference={"temperature": 1.0},

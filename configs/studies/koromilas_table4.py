@@ -77,18 +77,15 @@ def _task(base: Config, name: str, rates: tuple[float, ...]) -> Task:
 def _study(
     bases: Mapping[str, Config], names: Sequence[str], rates: tuple[float, ...], accuracy: str, **scale: Any
 ) -> Study:
+    cells = []
+    for data, base in bases.items():
+        for name in names:
+            printed = dict(zip((accuracy, "MAE"), _PRINTED.get(data, {}).get(name, ())))
+            cells.append(Cell({"data": data, "method": name}, _task(base, name, rates), printed))
     return Study(
         title="Koromilas 2025, Table IV: sentiment from text, audio and vision",
         about=_ABOUT.format(accuracies=f'"{accuracy}"'),
-        cells=[
-            Cell(
-                {"data": data, "method": name},
-                _task(base, name, rates),
-                dict(zip((accuracy, "MAE"), _PRINTED.get(data, {}).get(name, ()))),
-            )
-            for data, base in bases.items()
-            for name in names
-        ],
+        cells=cells,
         measures=_koromilas.sentiment_measures(accuracy),
         claims=[claim for data in bases for claim in _claims(data, names, accuracy)],
         reference={"method": "PWE"},

@@ -56,17 +56,14 @@ def _study(
             above, error = f"{one} is above {two}", f"{two} has a larger error than {one}"
             claims += _rows.above("Table VII, appendix F", accuracy, [(above, first, [second])])
             claims += _rows.above("Table VII, appendix F", "MAE", [(error, second, [first])])
+    cells = []
+    for name in names:
+        printed = dict(zip((accuracy, "MAE"), _PRINTED.get(name, ())))
+        cells.append(Cell({"objective": name}, _koromilas.sentiment(base, name, rates), printed))
     return Study(
         title="Koromilas 2025, Table VII: one term for an instance or one for each view, CH-SIMS",
         about=_ABOUT.format(accuracy=accuracy),
-        cells=[
-            Cell(
-                {"objective": name},
-                _koromilas.sentiment(base, name, rates),
-                dict(zip((accuracy, "MAE"), _PRINTED.get(name, ()))),
-            )
-            for name in names
-        ],
+        cells=cells,
         measures=_koromilas.sentiment_measures(accuracy),
         claims=claims,
         reference={"objective": "MV-DHEL"},

@@ -74,16 +74,14 @@ def _study(
         text, ave = f"{kind} pwe is above {kind} ave at k = {{k}}", {"method": f"{kind} ave"}
         above = _rows.each(text, {"method": f"{kind} pwe"}, [ave], k=[k for k in views if k > 2])
         claims += _rows.above("Section 4.2 on Table 1", accuracy.name, above)
+    cells = []
+    for row, (name, objective) in enumerate(rows.items()):
+        for k in views:
+            printed = {accuracy.name: _PRINTED[k][row]} if known else {}
+            cells.append(({"method": name, "k": k}, objective, printed))
     return Study(
         title="Piran 2024, Table 1: accuracy by method and number of views",
-        cells=_piran.cells(
-            base,
-            [
-                ({"method": name, "k": k}, objective, {accuracy.name: _PRINTED[k][row]} if known else {})
-                for row, (name, objective) in enumerate(rows.items())
-                for k in views
-            ],
-        ),
+        cells=_piran.cells(base, cells),
         measures=(accuracy,),
         claims=claims,
         reference={"method": M3G},

@@ -79,9 +79,9 @@ def page_of(*runs, out):
     def plot(*arguments, **_):
         return Markup('<svg aria-label="{}"></svg>').format(arguments[2])
 
-    with mock.patch.multiple(
-        _figures, curves=plot, scatter=plot, _svg=lambda *_: "<svg></svg>", project=project
-    ):
+    plain = [(title, lambda *_: None, alt, note) for title, _, alt, note in _figures._GEOMETRY]
+    changed = {"curves": plot, "scatter": plot, "project": project, "_GEOMETRY": plain}
+    with mock.patch.multiple(_figures, _svg=lambda *_: "<svg></svg>", **changed):
         return drawn(*runs, out=out)
 
 

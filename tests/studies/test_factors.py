@@ -112,6 +112,7 @@ def run(tmp_path, data, **options):
     return {name: np.mean([row[name] for row in rows]) for name in rows[0]}
 
 
+@pytest.mark.exhaustive
 def test_pairs_keep_what_is_shared_and_drop_what_is_not(tmp_path):
     data = _factors.FactorViews(views=2)
     before = run(tmp_path, data, steps=0)

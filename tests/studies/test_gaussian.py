@@ -118,6 +118,7 @@ def test_numbers_are_bounds_of_the_models_information(trained):
     assert len({network["loss"] for network in found}) == 3
 
 
+@pytest.mark.exhaustive
 def test_measures_the_losses_of_the_library(trained):
     name, folder = trained
     prepared, state = training.open_run(folder)
