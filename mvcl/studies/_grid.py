@@ -36,11 +36,7 @@ class Task(Protocol):
 
 
 def changed(config: Config, changes: Mapping[str, Any]) -> Config:
-    """The config with values replaced by dotted field names.
-
-    Args:
-      config: the experiment.
-      changes: {"views.k": 4, "train.epochs": 20.0, "objective": losses.mv_dhel}.
+    """The config with values replaced by dotted name, {"views.k": 4, "objective": losses.mv_dhel}.
 
     Raises:
       ValueError: there is no such field.

@@ -146,10 +146,7 @@ def run(study: Study, folder: Path, *, again: bool = False) -> int:
 @contextlib.contextmanager
 def _ending() -> Iterator[None]:
     """Context in which SIGTERM and SIGINT raise `KeyboardInterrupt`; in it a run handles both itself."""
-
-    def stop(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
+    stop = signal.default_int_handler
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield

@@ -154,13 +154,9 @@ def _baselines(found: Found, measure: Measure) -> tuple[list[bool | None], dict[
     for cell, own in zip(found.study.cells, found.values):
         gaps = []
         for seed, values in own.items() if sign and not isinstance(cell.task, Baseline) else ():
-            # The first cell that has a baseline for this seed: its own, if they are measured.
             of = [of[seed] for of in ((own, *rows) if one else (own,)) if seed in of]
-            known = [
-                next(row[name] for row in of if name in row)
-                for name in names.values()
-                if any(name in row for row in of)
-            ]
+            # Of each baseline the first cell that has it for this seed: its own, if they are measured.
+            known = [x[0] for name in names.values() if (x := [row[name] for row in of if name in row])]
             if measure.name in values and known:
                 gaps.append(min(sign * (values[measure.name] - x) for x in known))
         separates.append(metrics.interval(gaps).low > 0 if len(gaps) > 1 else None)
