@@ -261,7 +261,7 @@ def test_any_damage_costs_a_message_and_not_the_page(run, tmp_path):
     write_refreshes(write_geometry(run))
     (run / "time.json").write_text('{"training": 1.5}')
     files = {file: file.read_bytes() for file in sorted(run.iterdir())}
-    for i in range(24):
+    for i in range(18):
         file, content = list(files.items())[i % len(files)]
         at, changed = draw.randrange(len(content)), bytearray(content)
         changed[at : at + draw.randrange(8)] = draw.choice(

@@ -124,7 +124,8 @@ def test_pairs_keep_what_is_shared_and_drop_what_is_not(tmp_path):
 
 def test_runs_are_repeated_exactly_and_depend_on_the_seed(tmp_path):
     task = _factors_task.Factored(
-        data=_factors.FactorViews(present=0.7),
+        data=_factors.FactorViews(views=2, present=0.7),
+        encoder=models.MLP(widths=(8, 4)),
         networks=2,
         steps=3,
         batch_size=16,
