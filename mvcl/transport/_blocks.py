@@ -23,16 +23,26 @@ Result = TypeVar("Result")
 _CPU_BLOCK, _ACCELERATOR_BLOCK = 2**18, 2**26
 
 
+class Way(enum.IntEnum):
+    """In which numbers the sums are taken; see the head of `_contraction.py`."""
+
+    ELEMENTWISE = 0
+    ROWS = 1
+    KERNELS = 2
+
+
 class Work(NamedTuple):
     """How the sums are divided; hashable, so that one program is compiled for each.
 
     Attributes:
       block_elements: numbers of one block held at once.
       axis_name: mesh axis over which the first view of each group is split.
+      way: in which numbers; None where the costs decide.
     """
 
     block_elements: int
     axis_name: str | None = None
+    way: Way | None = None
 
 
 def default_work() -> Work:
@@ -146,14 +156,6 @@ def logsumexp(a: jax.Array, axis: int | tuple[int, ...]) -> jax.Array:
     top = lax.stop_gradient(jnp.max(a, axis=axis, keepdims=True))
     total = jnp.sum(jnp.exp(a - top), axis=axis)
     return jnp.log(total) + top.reshape(total.shape)
-
-
-class Way(enum.IntEnum):
-    """In which numbers the sums are taken; see the head of `_contraction.py`."""
-
-    ELEMENTWISE = 0
-    ROWS = 1
-    KERNELS = 2
 
 
 def spread_bounds(k: int, dtype: jnp.dtype) -> tuple[float, float]:

@@ -36,13 +36,6 @@ from mvcl.transport._costs import TupleCosts, pairs, views_of_pairs
 Tree = TypeVar("Tree")
 
 
-class Sums(NamedTuple):
-    """How sums over the tuples are taken."""
-
-    work: Work
-    way: Way | None  # None where the costs decide
-
-
 class Point(NamedTuple):
     """Where a derivative is taken, and a direction from there."""
 
@@ -60,22 +53,22 @@ class Slope(NamedTuple):
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def slope(sums: Sums, at: Point) -> Slope:
+def slope(work: Work, at: Point) -> Slope:
     """The derivatives with the potentials held; this device's part."""
     # One problem after the other under vmap, as the iteration.
-    return jax.custom_batching.sequential_vmap(partial(_slope, sums))(at)
+    return jax.custom_batching.sequential_vmap(partial(_slope, work))(at)
 
 
 @slope.defjvp
-def _(sums: Sums, primals: tuple[Point], tangents: tuple[Point]) -> tuple[Slope, Slope]:
-    change = jax.jvp(partial(_gradient, sums), primals, tangents)[1]
-    return slope(sums, *primals), Slope(change.costs.arrays, change.epsilon)
+def _(work: Work, primals: tuple[Point], tangents: tuple[Point]) -> tuple[Slope, Slope]:
+    change = jax.jvp(partial(_gradient, work), primals, tangents)[1]
+    return slope(work, *primals), Slope(change.costs.arrays, change.epsilon)
 
 
-def _slope(sums: Sums, at: Point) -> Slope:
+def _slope(work: Work, at: Point) -> Slope:
     def by_pairs(way: Way, costs: TupleCosts, epsilon: jax.Array) -> Slope:
         scaled = scaled_potentials(at.potentials, at.weights, epsilon)
-        plans = pair_marginals(sums.work, costs, scaled, epsilon, way)
+        plans = pair_marginals(work, costs, scaled, epsilon, way)
         # log P = (sum f - C) / ε summed by views and by pairs of views
         marginals = _marginals(plans)
         terms = [jnp.sum(m * f) for m, f in zip(marginals, at.potentials)]
@@ -85,7 +78,7 @@ def _slope(sums: Sums, at: Point) -> Slope:
     def by_autodiff(costs: TupleCosts, epsilon: jax.Array) -> Slope:
         def minus_mass(arrays: tuple[jax.Array, ...], epsilon: jax.Array) -> jax.Array:
             held = at._replace(costs=dataclasses.replace(costs, arrays=arrays), epsilon=epsilon)
-            return _minus_mass(sums.work, Way.ELEMENTWISE, held)
+            return _minus_mass(work, Way.ELEMENTWISE, held)
 
         return Slope(*jax.grad(minus_mass, argnums=(0, 1))(costs.arrays, epsilon))
 
@@ -95,11 +88,11 @@ def _slope(sums: Sums, at: Point) -> Slope:
     def by(way: Way) -> Callable[[TupleCosts, jax.Array], Slope]:
         return by_autodiff if way is Way.ELEMENTWISE else partial(by_pairs, way)
 
-    return any_way(sums.way, at.costs, at.epsilon, by)
+    return any_way(work.way, at.costs, at.epsilon, by)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def potentials_of(sums: Sums, at: Point) -> tuple[jax.Array, ...]:
+def potentials_of(work: Work, at: Point) -> tuple[jax.Array, ...]:
     """The potentials of `at`, whose derivative is that of the solution of `marginal_l(f, C, ε) = a_l`.
 
     Differentiating that gives, with the pair marginals P_lm of the plan,
@@ -114,24 +107,24 @@ def potentials_of(sums: Sums, at: Point) -> tuple[jax.Array, ...]:
 
 @potentials_of.defjvp
 def _(
-    sums: Sums, primals: tuple[Point], tangents: tuple[Point]
+    work: Work, primals: tuple[Point], tangents: tuple[Point]
 ) -> tuple[tuple[jax.Array, ...], tuple[jax.Array, ...]]:
     (at,), (change,) = primals, tangents
-    at = at._replace(potentials=potentials_of(sums, at))
+    at = at._replace(potentials=potentials_of(work, at))
     held = change._replace(potentials=jax.tree.map(jnp.zeros_like, at.potentials))
-    minus_marginals = jax.jvp(partial(_gradient, sums), (at,), (held,))[1].potentials
-    minus_marginals = over_devices(sums, minus_marginals, at.epsilon)
-    plans = over_devices(sums, _pair_marginals(sums, at), at.epsilon)
+    minus_marginals = jax.jvp(partial(_gradient, work), (at,), (held,))[1].potentials
+    minus_marginals = over_devices(work, minus_marginals, at.epsilon)
+    plans = over_devices(work, _pair_marginals(work, at), at.epsilon)
     steps = _solve(plans, [m + da for m, da in zip(minus_marginals, change.weights)])
     return at.potentials, tuple(at.epsilon * step for step in steps)
 
 
-def over_devices(sums: Sums, parts: Tree, like: jax.Array) -> Tree:
+def over_devices(work: Work, parts: Tree, like: jax.Array) -> Tree:
     """The sum of all devices' parts, marked as differing between them wherever `like` is."""
-    if sums.work.axis_name is None:
+    if work.axis_name is None:
         return parts
     axes = _numerics.varying(like)
-    return jax.tree.map(lambda part: _numerics.vary(lax.psum(part, sums.work.axis_name), axes), parts)
+    return jax.tree.map(lambda part: _numerics.vary(lax.psum(part, work.axis_name), axes), parts)
 
 
 def _solve(plans: Vectors, right: Vectors) -> list[jax.Array]:
@@ -174,16 +167,16 @@ def _marginals(plans: Vectors) -> list[jax.Array]:
     return [jnp.sum(plans[0], axis=1)] + [jnp.sum(plan, axis=0) for plan in plans[: k - 1]]
 
 
-def _gradient(sums: Sums, at: Point) -> Point:
+def _gradient(work: Work, at: Point) -> Point:
     """Derivatives of `-ε mass` by everything, in a form that has further ones in both modes; this device's part.
 
     Those by the potentials are the negative marginals.
     """
 
     def by(way: Way) -> Point:
-        return jax.grad(partial(_minus_mass, sums.work, way))(_where_right(sums, way, at))
+        return jax.grad(partial(_minus_mass, work, way))(_where_right(work, way, at))
 
-    return in_rows_or_not(sums.way, at.costs, at.epsilon, by)
+    return in_rows_or_not(work.way, at.costs, at.epsilon, by)
 
 
 def _minus_mass(work: Work, way: Way, at: Point) -> jax.Array:
@@ -192,16 +185,16 @@ def _minus_mass(work: Work, way: Way, at: Point) -> jax.Array:
     return -at.epsilon * jnp.sum(jnp.exp(joint))
 
 
-def _pair_marginals(sums: Sums, at: Point) -> tuple[jax.Array, ...]:
+def _pair_marginals(work: Work, at: Point) -> tuple[jax.Array, ...]:
     """k(k-1)/2 marginals (n_l, n_m) of the plan on the pairs of views, for any costs; this device's part."""
 
     def by(way: Way) -> tuple[jax.Array, ...]:
         if way is Way.ELEMENTWISE and not _is_sum_of_two(at.costs):
-            return _pair_marginals_elementwise(sums.work, at)
-        right = _where_right(sums, way, at)
-        return pair_marginals(sums.work, right.costs, _scaled(right), right.epsilon, way)
+            return _pair_marginals_elementwise(work, at)
+        right = _where_right(work, way, at)
+        return pair_marginals(work, right.costs, _scaled(right), right.epsilon, way)
 
-    return in_rows_or_not(sums.way, at.costs, at.epsilon, by)
+    return in_rows_or_not(work.way, at.costs, at.epsilon, by)
 
 
 def _pair_marginals_elementwise(work: Work, at: Point) -> tuple[jax.Array, ...]:
@@ -224,12 +217,12 @@ def _pair_marginals_elementwise(work: Work, at: Point) -> tuple[jax.Array, ...]:
     )
 
 
-def _where_right(sums: Sums, way: Way, at: Point) -> Point:
+def _where_right(work: Work, way: Way, at: Point) -> Point:
     """`at`, or ones where `way` is not right.
 
     Under vmap both ways are taken, and a NaN of the one that is not right would get into the derivative of the other.
     """
-    if sums.way is not None or way is Way.ELEMENTWISE:
+    if work.way is not None or way is Way.ELEMENTWISE:
         return at
     fit = rows_fit(at.costs, at.epsilon)
     return jax.tree.map(lambda x: jnp.where(fit, x, jnp.ones_like(x)), at)

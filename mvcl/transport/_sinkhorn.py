@@ -25,7 +25,7 @@ from mvcl.transport._blocks import (
 )
 from mvcl.transport._contraction import Kernels, groups, kernels_of, log_joint, scaled_potentials
 from mvcl.transport._costs import CostName, TupleCosts
-from mvcl.transport._derivatives import Point, Sums, over_devices, potentials_of, slope
+from mvcl.transport._derivatives import Point, over_devices, potentials_of, slope
 from mvcl.transport._output import SinkhornOutput, Status
 from mvcl.transport._problem import Problem
 
@@ -128,8 +128,7 @@ def multimarginal_sinkhorn(
     target = _checks.scalar("epsilon", schedule.target, costs.dtype, positive=True)
     work = default_work() if block_size is None else Work(block_size * max(costs.shape))
     options = _Options(
-        work=work._replace(axis_name=axis_name),
-        way=_way(costs, schedule.target, pair_spread),
+        work=work._replace(axis_name=axis_name, way=_way(costs, schedule.target, pair_spread)),
         max_iterations=limit,
         epsilon_init=float(schedule.init),
         epsilon_decay=float(schedule.decay),
@@ -143,7 +142,6 @@ class _Options(NamedTuple):
     """All of a problem but its numbers."""
 
     work: Work
-    way: Way | None  # None where the costs decide
     max_iterations: int
     epsilon_init: float
     epsilon_decay: float
@@ -225,10 +223,9 @@ def _(options: _Options, primals: tuple[Problem], tangents: tuple[Problem]) -> t
     """Danskin: the derivative of the dual objective at frozen potentials."""
     (problem,), (change,) = primals, tangents
     out = _minimum(options, problem)
-    sums = Sums(options.work, options.way)
     at = Point(problem.costs, problem.epsilon, out.potentials, problem.weights)
-    at = at._replace(potentials=potentials_of(sums, at))
-    slopes = over_devices(sums, slope(sums, at), problem.epsilon)
+    at = at._replace(potentials=potentials_of(options.work, at))
+    slopes = over_devices(options.work, slope(options.work, at), problem.epsilon)
     terms = [jnp.sum(d * t) for d, t in zip(slopes.arrays, change.costs.arrays)]
     terms += [
         jnp.sum(jnp.where(a > 0, f * t, 0)) for f, a, t in zip(at.potentials, problem.weights, change.weights)
@@ -266,7 +263,7 @@ def _iterate(options: _Options, problem: Problem) -> _End:
 
         return passes
 
-    end = any_way(options.way, problem.costs, problem.epsilon, run)
+    end = any_way(options.work.way, problem.costs, problem.epsilon, run)
     finite = [jnp.all(jnp.isfinite(x)) for x in (end.error, *end.potentials)]
     converged = end.error < problem.threshold
     status = jnp.where(converged, Status.CONVERGED, Status.ITERATION_LIMIT)
