@@ -236,18 +236,9 @@ def _sum_over(
     Zero where z_li is not there. Blocks are computed again in the backward pass; `entry` must not close over what is
     differentiated.
     """
-    k, n, _ = e.z.shape
+    n, (left, right) = e.z.shape[1], emb.sides(pairs)
     first = jnp.zeros((), jnp.int32) if e.axis_name is None else lax.axis_index(e.axis_name) * n
-    y = _numerics.gather(e.z, e.axis_name, 1)
-    keep = None if e.keep is None else _numerics.gather(e.keep, e.axis_name, 1)
-    if queue is not None:  # further columns, none at the place of an anchor
-        more = jnp.broadcast_to(_numerics.vary_as(queue.z, e.z), (k, *queue.z.shape[1:]))
-        y = jnp.concatenate([_numerics.vary_as(y, e.z), more], axis=1)
-        keep = None if keep is None else jnp.concatenate([keep, jnp.ones(more.shape[:2], bool)], axis=1)
-    y, m = _numerics.vary_as(y, e.z), y.shape[1]
     given = tuple(_numerics.vary_as(p, e.z) for p in parameters)
-    block = _lse.block_rows(len(pairs), n, m, e.block_size) or n
-    left, right = emb.sides(pairs)
 
     def rows(
         vectors: jax.Array,
@@ -258,14 +249,15 @@ def _sum_over(
         *given: jax.Array,
     ) -> jax.Array:
         inner = _numerics.inner("id,jd->ij", vectors, y[r])
-        values = entry(inner, places[:, None] == jnp.arange(m)[None, :], *given)
+        values = entry(inner, places[:, None] == jnp.arange(y.shape[1])[None, :], *given)
         return (values if keep is None else jnp.where(keep[r][None, :], values, 0)).sum(1)
 
-    if block >= n:
-        places = first + jnp.arange(n)
-        of_pair = jax.vmap(lambda l, r: rows(e.z[l], y, keep, r, places, *given))
-        sums = of_pair(jnp.asarray(left), jnp.asarray(right))
-    else:
+    def sums(y: jax.Array, keep: jax.Array | None, right: np.ndarray, first: jax.Array) -> jax.Array:
+        y = _numerics.vary_as(y, e.z)
+        block = _lse.block_rows(len(pairs), n, y.shape[1], e.block_size)
+        if block is None:
+            of_pair = jax.vmap(lambda l, r: rows(e.z[l], y, keep, r, first + jnp.arange(n), *given))
+            return of_pair(jnp.asarray(left), jnp.asarray(right))
         places = emb.in_blocks(first + jnp.arange(n), block)
         vectors = jax.vmap(lambda z: emb.in_blocks(z, block))(e.z)
 
@@ -275,5 +267,10 @@ def _sum_over(
 
         blocks = np.arange(len(places))
         steps = [np.repeat(left, len(blocks)), np.repeat(right, len(blocks)), np.tile(blocks, len(pairs))]
-        sums = lax.map(step, tuple(map(jnp.asarray, steps))).reshape(len(pairs), -1)[:, :n]
-    return sums if e.keep is None else jnp.where(e.keep[left], sums, 0)
+        return lax.map(step, tuple(map(jnp.asarray, steps))).reshape(len(pairs), -1)[:, :n]
+
+    keep = None if e.keep is None else _numerics.gather(e.keep, e.axis_name, 1)
+    total = sums(_numerics.gather(e.z, e.axis_name, 1), keep, right, first)
+    if queue is not None:  # none of its rows is at the place of an anchor
+        total = total + sums(queue.z, None, np.zeros_like(right), first + queue.z.shape[1])
+    return total if e.keep is None else jnp.where(e.keep[left], total, 0)
