@@ -15,7 +15,7 @@ from mvcl.losses import _embeddings as emb
 from mvcl.losses import _lse
 from mvcl.losses._declaration import declare
 from mvcl.losses._lse import Vectors, lse_union
-from mvcl.losses._lse.whole import by_similarity, either, log_sum, shift
+from mvcl.losses._lse.whole import by_similarity, either, log_sum, shift, weighed
 
 __all__ = ["symile"]
 
@@ -276,7 +276,8 @@ def _backward(
 ) -> Arrays:
     """The cotangents of the views."""
     (*first, x, y), keep_y = views, keeps[-1] if keeps else None
-    of_y = found[2][None, None], by[2][None, None]
+    slopes = [weighed(fixed, *side, bound) for side in zip(found, by)]
+    of_y = tuple(a[None, None] for a in slopes[2])
 
     def of_heads(carry: Any, head: Arrays) -> tuple[Any, None]:
         at, *of_u = head
@@ -288,7 +289,7 @@ def _backward(
             sums = tuple(a[:, None, None] for a in of_u), tuple(a[None, :, None] for a in of_x), of_y
             pairs, similarity = _products(u, x, y, keep_u, keep_x, keep_y)
             entries = jnp.exp(similarity - bound) if fixed else similarity
-            weight = by_similarity(fixed, entries, bound, *sums).reshape(len(pairs), -1)
+            weight = by_similarity(fixed, entries, *sums).reshape(len(pairs), -1)
             change = _numerics.inner("ij,jd->id", weight, y).reshape(len(u), len(x), -1)
             du, dx = du + (change * x[None]).sum(1), dx + (change * u[:, None]).sum(0)
             return (du, dy + _numerics.transposed_product(weight, pairs)), dx
@@ -300,7 +301,7 @@ def _backward(
 
     blocks_x = _blocks_of_rows(views, keeps, rows)
     of_blocks_u, of_blocks_x = (
-        [emb.in_blocks(a[side], block) for a in (found, by)] for side, block in ((0, heads), (1, rows))
+        [emb.in_blocks(a, block) for a in of_side] for of_side, block in zip(slopes, (heads, rows))
     )
     start = jax.tree.map(jnp.zeros_like, (first, blocks_x[0], y))
     blocks_u = _blocks_of(math.prod(_sizes(views)), heads), *of_blocks_u

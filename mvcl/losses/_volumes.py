@@ -15,7 +15,7 @@ from mvcl.losses import _embeddings as emb
 from mvcl.losses import _lse
 from mvcl.losses._declaration import declare
 from mvcl.losses._lse import Vectors, lse_union
-from mvcl.losses._lse.whole import by_similarity, either, kept, log_sums, shift
+from mvcl.losses._lse.whole import by_similarity, either, kept, log_sums, shift, weighed
 
 __all__ = ["gram", "triangle"]
 
@@ -320,20 +320,22 @@ def _streamed_forward(entry: Entry, fixed: bool, block: int, *operands: Any) -> 
 
 def _streamed_backward(entry: Entry, fixed: bool, block: int, residual: Any, by: Arrays) -> Any:
     (rows, columns, shared), (of_rows, of_columns), found = residual
-    zero, by_columns = jnp.zeros((), found[0].dtype), (found[1][None, :], by[1][None, :])
+    zero = jnp.zeros((), found[0].dtype)
+    by_columns = tuple(a[None, :] for a in weighed(fixed, found[1], by[1], zero))
 
     def step(carry: Any, at: Any) -> tuple[Any, Arrays]:
         some, of_some, level, slope, sum_slope = at
         logits, pull = jax.vjp(partial(_logits, entry), some, columns, shared)
         here = _here(of_some, of_columns)
         entries = kept(fixed, logits, here, zero)
-        weight = by_similarity(fixed, entries, zero, (level[:, None], slope[:, None]), by_columns)
+        weight = by_similarity(fixed, entries, (level[:, None], slope[:, None]), by_columns)
         weight += jnp.where(here, sum_slope[:, None] + by[3][None, :], 0)
         by_some, *others = pull(weight)
         return jax.tree.map(jnp.add, carry, tuple(others)), by_some
 
     zeros = jax.tree.map(lambda a: _numerics.vary_as(jnp.zeros_like(a), rows[0]), (columns, shared))
-    blocks = jax.tree.map(partial(emb.in_blocks, block=block), (rows, of_rows, found[0], by[0], by[2]))
+    slopes = *weighed(fixed, found[0], by[0], zero), by[2]
+    blocks = jax.tree.map(partial(emb.in_blocks, block=block), (rows, of_rows, *slopes))
     others, by_rows = lax.scan(step, zeros, blocks)
     by_rows = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:])[: len(rows[0])], by_rows)
     return (by_rows, *others), None

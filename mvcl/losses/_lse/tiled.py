@@ -26,6 +26,7 @@ from mvcl.losses._lse.whole import (
     kept,
     log_sum,
     lse_union,
+    weighed,
 )
 
 TILE_COLUMNS = 1024
@@ -145,7 +146,9 @@ def _gradient_tiles(fixed: bool, o: Operand, found: LogSums, by: LogSums) -> Two
     """Cotangents of x and y, from the log-sum-exps and their cotangents."""
     steps, padded, tile = _tiles(o)
     more = padded.x.shape[1] - o.x.shape[1], padded.y.shape[1] - o.y.shape[1] if o.columns else 0
-    rows, columns = ([_pad(a, pad) for a in both] for both, pad in zip(zip(found, by), more))
+    rows, columns = (
+        [_pad(a, pad) for a in weighed(fixed, *both, o.bound)] for both, pad in zip(zip(found, by), more)
+    )
 
     def step_back(carry: tuple[jax.Array, Any], step: Step) -> tuple[tuple[jax.Array, Any], None]:
         dx, dy = carry
@@ -154,7 +157,7 @@ def _gradient_tiles(fixed: bool, o: Operand, found: LogSums, by: LogSums) -> Two
         sums = [tuple(_cut(side, p, a, len(x))[:, None] for side in rows)]
         if o.columns:
             sums.append(tuple(_cut(side, p, b, len(y))[None, :] for side in columns))
-        weight = by_similarity(fixed, entries, o.bound, *sums)
+        weight = by_similarity(fixed, entries, *sums)
         dx = _joined(dx, l, a, _numerics.inner("ij,jd->id", weight, y))
         change = _numerics.transposed_product(weight, x)
         # The upper half is of a view with itself: both gradients are that view's.
@@ -244,8 +247,11 @@ def _within_backward(
         all_rows, all_by = _numerics.gather(rows, axis, 0), _numerics.gather(by, axis, 0)
 
         def weight(fixed: bool, similarity: jax.Array) -> jax.Array:
-            sums = (rows[:, None], by[:, None]), (all_rows[None, :], all_by[None, :])
-            return by_similarity(fixed, kept(fixed, similarity, here, bound), bound, *sums)
+            of_rows = [a[:, None] for a in weighed(fixed, rows, by, bound)]
+            of_columns = [a[None, :] for a in weighed(fixed, all_rows, all_by, bound)]
+            return by_similarity(
+                fixed, kept(fixed, similarity, here, bound), tuple(of_rows), tuple(of_columns)
+            )
 
         similarity = _numerics.inner("id,jd->ij", z, every)
         return _numerics.inner("ij,jd->id", either(fixed, bound, weight, similarity), every)

@@ -103,14 +103,20 @@ def finite_level(sums: jax.Array) -> jax.Array:
     return jnp.where(sums == -jnp.inf, 0, sums)
 
 
-def by_similarity(fixed: bool, kept: jax.Array, bound: jax.Array, *sums: tuple[jax.Array, ...]) -> jax.Array:
-    """The derivative by the similarities of log-sum-exps with their cotangents, each of a shape that broadcasts."""
+def weighed(fixed: bool, found: jax.Array, by: jax.Array, bound: jax.Array) -> Two:
+    """What `by_similarity` takes of log-sum-exps and their cotangents. Once, outside of a loop over tiles."""
     if not fixed:
-        return reduce(jnp.add, [jnp.exp(kept - finite_level(found)) * by for found, by in sums])
+        return finite_level(found), by
     # cotangent / (sum of shifted exponentials); zero for an empty sum.
-    some = [(found != -jnp.inf, found, by) for found, by in sums]
-    slopes = [jnp.where(s, by * jnp.exp(bound - jnp.where(s, found, bound)), 0) for s, found, by in some]
-    return kept * reduce(jnp.add, slopes)
+    some = found != -jnp.inf
+    return found, jnp.where(some, by * jnp.exp(bound - jnp.where(some, found, bound)), 0)
+
+
+def by_similarity(fixed: bool, kept: jax.Array, *sums: tuple[jax.Array, ...]) -> jax.Array:
+    """The derivative by the similarities of log-sum-exps, each `weighed` and of a shape that broadcasts."""
+    if fixed:
+        return kept * reduce(jnp.add, [slope for _, slope in sums])
+    return reduce(jnp.add, [jnp.exp(kept - level) * slope for level, slope in sums])
 
 
 def counted(
