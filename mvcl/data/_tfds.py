@@ -133,6 +133,7 @@ def open_tfds(
         names = tuple(map(str, label.names))
         if not isinstance(image, tfds.features.Image):
             raise ValueError(f"its {image_key!r} must be an image, got {type(image).__name__}")
+        height, width, channels = image.shape
         raw = tfds.decode.DeserializeMethod.RAW_BYTES
         sources = {
             part: builder.as_data_source(split, deserialize_method=raw) for part, split in splits.items()
@@ -142,7 +143,6 @@ def open_tfds(
         skip = {image_key: tfds.decode.SkipDecoding()}
 
     kept = keep(names, classes)
-    height, width, channels = image.shape
 
     def parse(record: bytes) -> tuple[Any, int]:
         example = features.deserialize_example_np(record, decoders=skip)

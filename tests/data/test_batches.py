@@ -1,9 +1,11 @@
-"""Order of batches; skipping corrupt examples with any number of processes and threads; stalled readers."""
+"""Batches: their order, corrupt examples, stalled readers; checks of splits, and the source in the documentation."""
 
 import dataclasses
 import itertools
+import re
 import threading
 import time
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -12,6 +14,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from mvcl import data
 
+DOCS = Path(__file__).parents[2] / "docs/how_to/data.md"
 N, B = 24, 6
 IMAGE = data.ExampleSpec(((2, 2, 1),))
 
@@ -146,6 +149,72 @@ def test_watched_stream_can_be_closed():
     while set(threading.enumerate()) - before and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not set(threading.enumerate()) - before
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_in_order_gives_every_readable_example_once(world):
+    """Two processes have equally many batches and together the rows of one; corrupt ones are skipped and counted."""
+    options = {"batch_size": 10, "process_count": world}
+    shares = [
+        list(data.in_order(split((2, 9)), "test", process_index=rank, reading=data.Reading(2), **options))
+        for rank in range(world)
+    ]
+    assert {len(share) for share in shares} == {3}
+    rows = [int(row) for step in zip(*shares) for batch in step for row in batch["index"]]
+    assert sorted(rows) == sorted(set(range(N)) - {2, 9})
+    for batch in itertools.chain(*shares):
+        assert batch["inputs"].shape == (len(batch["index"]), 2, 2, 1)
+        np.testing.assert_array_equal(batch["inputs"][:, 0, 0, 0], batch["index"])
+    with pytest.raises(
+        data.CorruptExample, match=r"image 9.png cannot be decoded; this is corrupt example 2"
+    ):
+        list(data.in_order(split((2, 9)), "test", batch_size=4, reading=data.Reading(1)))
+
+
+# Checks
+
+
+def test_the_documented_source_gives_batches(tmp_path):
+    code = re.search(r"## A source of your own.*?```python\n(.*?)```", DOCS.read_text(), re.DOTALL)[1]
+    namespace: dict = {"__name__": "documented"}
+    exec(code, namespace)
+    source = namespace["Sines"](examples=12)
+    assert isinstance(source, data.Source)
+    assert data.expected(source) is None
+    train = source.open()["train"]
+    assert (train.outline.spec.views, train.outline.examples, train.outline.classes) == (2, 12, 3)
+    (batch,) = itertools.islice(data.batches(train, batch_size=6, seed=0), 1)
+    np.testing.assert_array_equal(batch["views"][1], train.arrays[1][batch["index"]])
+    np.testing.assert_array_equal(batch["labels"], batch["index"] % 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (((),), "at least one"),
+        ((((3,), (4,)), ("a",), True), r"one name for each of shapes"),
+        ((((None, 3),), (), True), "shapes of given views must be known"),
+        ((((8, 8),),), r"shapes of images must be \(H, W, C\)"),
+        ((((8, 8, None),),), r"shapes of images must be \(H, W, C\) with a known C"),
+    ],
+)
+def test_raises_on_invalid_specs(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        data.ExampleSpec(*arguments)
+
+
+def test_raises_on_different_numbers_of_rows():
+    with pytest.raises(ValueError, match="one row for each of 3 labels, got 3, 4"):
+        data.in_memory((np.zeros((3, 2)), np.zeros((4, 2))), np.zeros(3), ("a",), given=True)
+
+
+def test_raises_on_different_sizes_without_a_crop():
+    spec = data.ExampleSpec(((None, None, 3),))
+    split = data.Split(
+        np.zeros(4, np.int32), ("a",), spec, lambda row, epoch: (np.zeros((2, 3, 3), np.uint8),)
+    )
+    with pytest.raises(ValueError, match="crop must be given"):
+        next(data.batches(split, batch_size=2, seed=0))
 
 
 # Batches of a split in memory
