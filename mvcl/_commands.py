@@ -120,7 +120,7 @@ def finetune(arguments: list[str]) -> None:
         """`finetune` of a config.
 
         Args:
-              workdir: Folder of results.json and of one run per seed. Repeating the command resumes the runs. None:
+          workdir: Folder of results.json and of one run per seed. Repeating the command resumes the runs. None:
             RUN/finetune for the run's own data, RUN/finetune_DATA for other data (RUN/finetune_transfer_food101).
           seeds: Number of runs; their mean and standard deviation are reported.
         """
