@@ -1,4 +1,7 @@
-"""Mixup, CutMix and smooth targets of a batch, and erasing in a normalised image."""
+"""Mixup, CutMix and smooth targets of a batch, and erasing in a normalised image.
+
+A batch is images (n, height, width, channels), floating, and targets (n, c), probabilities; both keep their shapes.
+"""
 
 import math
 from functools import partial
@@ -16,16 +19,8 @@ def mixup(
 ) -> tuple[jax.Array, jax.Array]:
     """Each example and target blended with another's: weight * x_i + (1 - weight) * x_order[i].
 
-    Zhang et al. 2018 (arXiv 1710.09412), Eq. 1; one weight for the batch, as in the authors' code.
-
-    Args:
-      images: (n, ...) floating.
-      targets: (n, c) probabilities.
-      order: (n,) whole numbers, a permutation of the rows.
-      weight: scalar in [0, 1].
-
-    Returns:
-      Images and targets of the same shapes.
+    Zhang et al. 2018 (arXiv 1710.09412), Eq. 1; one weight in [0, 1] for the batch, as in the authors' code. `order` is
+    (n,), a permutation of the rows.
     """
     x, y, order, w = (jnp.asarray(a) for a in (images, targets, order, weight))
     return w * x + (1 - w) * x[order], w * y + (1 - w) * y[order]
@@ -40,14 +35,9 @@ def cutmix(
     remaining pixels. Yun et al. 2019 (arXiv 1905.04899), Eqs. 1 and 2 and their code.
 
     Args:
-      images: (n, height, width, channels).
-      targets: (n, c) probabilities.
       order: (n,) whole numbers, a permutation of the rows.
       weight: scalar in [0, 1], the share of the image to keep, before the cut at the border.
       centre: (2,) row and column in [0, 1), as a share of height and width.
-
-    Returns:
-      Images and targets of the same shapes.
     """
     x, y, order, centre = (jnp.asarray(a) for a in (images, targets, order, centre))
     height, width = x.shape[1:3]
@@ -71,14 +61,7 @@ def random_mix(
 ) -> tuple[jax.Array, jax.Array]:
     """Mixup or CutMix of a batch with a random permutation of it, each with probability 1/2 if both are on.
 
-    Args:
-      key: a jax PRNG key.
-      images: (n, height, width, channels) floating.
-      targets: (n, c) probabilities.
-      mixup_alpha, cutmix_alpha: the weight is drawn from Beta(alpha, alpha); 0 turns that one off.
-
-    Returns:
-      Images and targets of the same shapes; unchanged if both are 0.
+    The weight is drawn from Beta(alpha, alpha); an alpha of 0 turns that one off.
 
     Raises:
       ValueError: an alpha is negative.
@@ -116,15 +99,7 @@ def random_erasing(
     and a ratio height / width, log-uniform from `ratio`, until the rectangle fits, ten times at most; then a
     place drawn uniformly. The noise is drawn per pixel and channel, as in timm's "pixel" mode.
 
-    Args:
-      key: a jax PRNG key.
-      image: (height, width, channels) floating, normalised by mean and deviation.
-      probability: of erasing.
-      scale: smallest and largest share of the area.
-      ratio: smallest and largest height / width.
-
-    Returns:
-      The image's shape and dtype.
+    The image is (height, width, channels), floating, normalised by mean and deviation.
     """
     x = jnp.asarray(image)
     height, width = x.shape[:2]
