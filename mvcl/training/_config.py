@@ -122,7 +122,7 @@ class Config:
     )
     """Source of the examples."""
     views: Views = dataclasses.field(default_factory=Views)
-    encoder: models.EncoderConfig = dataclasses.field(default_factory=models.ResNet)
+    encoder: models.EncoderConfig = dataclasses.field(default_factory=lambda: models.ResNet())
     """The network whose features are evaluated."""
     head: models.HeadConfig = dataclasses.field(default_factory=models.koromilas_head)
     """The network between features and objective; not used after training."""
