@@ -69,8 +69,16 @@ def test_raises_on_network_without_a_momentum_encoder(tiny, tmp_path):
 def test_logs_what_dsf_measures(moco):
     """R, κ, s+ and s-; by Jensen's inequality the loss is at least that of these means with all 80 negatives alike."""
     run = training.prepare(moco)
-    _, found = run.program.step(run.program.init(), next(_run.batches(run, 0)))
-    row = {name: float(value) for name, value in found.items()}
+    state, batch = run.program.init(), next(_run.batches(run, 0))
+
+    @jax.jit
+    def loss(state, batch):
+        given = methods.Batch(batch, lambda inputs: run.program.views(inputs))
+        of_views = methods.of_views(moco.objective)
+        return run.program.learner.loss(state["params"], state["statistics"], given, of_views)
+
+    value, (_, _, measures) = loss(state, batch)
+    row = {name: float(value) for name, value in measures.items()} | {"loss": float(value)}
     np.testing.assert_allclose(row["resultant"], 0.95, rtol=1e-5)  # one view in a group
     np.testing.assert_allclose(row["concentration"], 0.95 * (8 - 0.95**2) / (1 - 0.95**2) / 8, rtol=1e-4)
     least = np.log1p(80 * np.exp(row["negative_similarity"] - row["positive_similarity"]))

@@ -56,7 +56,8 @@ def test_the_loss_is_that_of_global_and_local_views(crops, sizes):
     views = run.program.views(batch)
     assert [view.shape for view in views] == [(16, s, s, 3) for s in (16, 16, 8, 8, 8)]
     network = run.program.learner.network(state["params"], state["statistics"])
-    z = np.stack([jax.jit(lambda view: network.head(network.encoder(view)))(view) for view in views])
+    embed = jax.jit(lambda view: network.head(network.encoder(view)))
+    z = np.stack([embed(view) for view in views])
     _, values = run.program.step(state, batch)
     np.testing.assert_allclose(values["loss"], config.objective(z[:2], z[2:]), rtol=1e-5)
 
