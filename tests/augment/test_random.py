@@ -141,3 +141,14 @@ def test_rand_augment_applies_its_draws_one_after_the_other():
             magnitude = np.clip(15 + 3 * norm.ppf(share), 0, 30)
             expected = augment.rand_augment_op(expected, int(op * 14), magnitude, 1 if side >= 0.5 else -1)
         assert np.mean(np.abs(view - expected) > 1e-4) < 0.02  # a pixel at a boundary may be its neighbour
+
+
+def test_rand_augment_has_a_probability():
+    """Half of the views are changed at probability 0.5, except where both operations do nothing; none at 0."""
+    changed = {}
+    for share in (0.0, 0.5):
+        changes = {"rand_augment_ops": 2, "rand_augment_magnitude": 20.0, "rand_augment_probability": share}
+        changed[share] = np.mean(np.abs(drawn(400, IMAGE, **changes) - IMAGE).max((1, 2, 3)) > 1e-3)
+    assert changed[0.0] == 0
+    deviation = np.sqrt(0.25 / 400)
+    assert 0.45 - 4 * deviation < changed[0.5] < 0.5 + 4 * deviation

@@ -78,29 +78,6 @@ def test_each_view_has_its_own_policy():
     assert np.abs(mixed[:, 0] - mixed[:, 2]).max((1, 2, 3)).min() > 0.01
 
 
-def test_rand_augment_has_a_probability():
-    """Half of the views are changed at probability 0.5, except where both operations do nothing; none at 0."""
-    changed = {}
-    for share in (0.0, 0.5):
-        policy = dataclasses.replace(
-            LIGHT,
-            random_crop=False,
-            flip_probability=0.0,
-            rand_augment_ops=2,
-            rand_augment_magnitude=20.0,
-            rand_augment_probability=share,
-        )
-        draw = jax.jit(jax.vmap(lambda key, policy=policy: augment.apply_policy(policy, key, IMAGES[0])))
-        views = draw(jax.random.split(jax.random.key(0), 400))
-        plain = augment.apply_policy(
-            dataclasses.replace(policy, rand_augment_ops=0), jax.random.key(0), IMAGES[0]
-        )
-        changed[share] = np.mean(np.abs(views - plain[None]).max((1, 2, 3)) > 1e-3)
-    assert changed[0.0] == 0
-    deviation = np.sqrt(0.25 / 400)
-    assert 0.45 - 4 * deviation < changed[0.5] < 0.5 + 4 * deviation
-
-
 def test_equal_policies_share_one_program():
     def operations(k):
         data = (IMAGES, 0, EPOCH, INDEX)
