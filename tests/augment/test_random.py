@@ -148,7 +148,9 @@ def test_rand_augment_has_a_probability():
     changed = {}
     for share in (0.0, 0.5):
         changes = {"rand_augment_ops": 2, "rand_augment_magnitude": 20.0, "rand_augment_probability": share}
-        changed[share] = np.mean(np.abs(drawn(400, IMAGE, **changes) - IMAGE).max((1, 2, 3)) > 1e-3)
+        changed[share] = np.mean(
+            np.abs(np.asarray(drawn(400, IMAGE, **changes)) - IMAGE).max((1, 2, 3)) > 1e-3
+        )
     assert changed[0.0] == 0
     deviation = np.sqrt(0.25 / 400)
     assert 0.45 - 4 * deviation < changed[0.5] < 0.5 + 4 * deviation
