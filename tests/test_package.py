@@ -52,28 +52,19 @@ def installed(wheel, tmp_path_factory):
     python = folder / "bin" / "python"
     options = ("--no-deps", "--no-index", "--ignore-installed", "--quiet")
     call(sys.executable, "-m", "pip", "--python", python, "install", *options, wheel, cwd=folder)
-    site = Path(
-        call(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder).strip()
-    )
+    [site] = folder.glob("lib/python*/site-packages")
     packages = {sysconfig.get_path(kind) for kind in ("purelib", "platlib")}
     (site / "packages.pth").write_text("\n".join(packages))  # the .pth files in there are not read
-    assert (
-        Path(call(python, "-c", "import mvcl; print(mvcl.__file__)", cwd=folder).strip()).parent.parent
-        == site
-    )
+    found = call(python, "-c", "import mvcl; print(mvcl.__file__)", cwd=folder).strip()
+    assert Path(found).parent.parent == site
     return folder / "bin" / "mvcl"
 
 
 def test_the_wheel_has_the_package_and_its_configs_and_nothing_else(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
-    files = {
-        file
-        for folder in ("mvcl", "configs")
-        for file in (ROOT / folder).rglob("*")
-        if file.is_file() and "__pycache__" not in file.parts
-    }
-    expected = {file.relative_to(ROOT).as_posix() for file in files}
-    expected = {f"mvcl/{name}" if name.startswith("configs/") else name for name in expected}
+    files = [*(ROOT / "mvcl").rglob("*"), *(ROOT / "configs").rglob("*")]
+    files = [file for file in files if file.is_file() and "__pycache__" not in file.parts]
+    expected = {f"mvcl/{file.relative_to(ROOT).as_posix()}".replace("mvcl/mvcl/", "mvcl/") for file in files}
     information = f"mvcl-{mvcl.__version__}.dist-info/"
     assert {name for name in names if not name.startswith(information)} == expected
     assert {f"{information}licenses/LICENSE", f"{information}entry_points.txt"} <= names
@@ -86,11 +77,8 @@ def test_an_installed_package_trains_evaluates_and_reports_in_an_empty_folder(in
 
     assert run("--version").strip() == mvcl.__version__
     names = [line for line in run("configs").splitlines() if not line.startswith(" ")]
-    assert names == [
-        file.relative_to(ROOT / "configs").with_suffix("").as_posix()
-        for file in sorted((ROOT / "configs").rglob("*.py"))
-        if file.parent.name != "studies"
-    ]
+    files = [file.relative_to(ROOT / "configs") for file in sorted((ROOT / "configs").rglob("*.py"))]
+    assert names == [file.with_suffix("").as_posix() for file in files if file.parent.name != "studies"]
     table = run("train", "digits:small", *SHORT)
     row = re.search(r"^trained encoder +0\.\d+ .*$", table, re.MULTILINE)
     assert row is not None
@@ -127,16 +115,12 @@ def test_the_first_command_of_the_readme(installed, tmp_path):
     assert (tmp_path / "runs" / "digits" / "report.html").is_file()
 
 
-def test_one_version():
-    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-    changes = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
-    assert citation["version"] == next(version for version in changes if version != "Unreleased")
-    assert citation["version"] == mvcl.__version__
-
-
-def test_the_citation_names_the_papers():
+def test_the_citation_names_the_version_and_the_papers():
     """With the required keys of the Citation File Format 1.2.0, of https://doi.org/10.5281/zenodo.5171937."""
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    changes = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    latest = next(version for version in changes if version != "Unreleased")
+    assert citation["version"] == latest == mvcl.__version__
     assert citation["cff-version"] == "1.2.0"
     assert set(citation) >= {"message", "title", "authors"}
     assert len(citation["references"]) == 5

@@ -18,60 +18,46 @@ SECTIONS = ["Evaluation", "Curves", "Views", "Test embeddings", "Configuration"]
 
 
 def test_all_sections_are_in_order(whole):
-    expected = [
-        "Warnings",
-        "Evaluation",
-        "Curves",
-        "Wall time",
-        "Views",
-        "Weights of the pairs",
-        "Each view over time",
-    ]
-    expected += ["Pairs of views over time", "Geometry of the views", "Test embeddings", "Configuration"]
+    expected = ["Warnings", "Evaluation", "Curves", "Wall time", "Views", "Weights of the pairs"]
+    expected += ["Each view over time", "Pairs of views over time", "Geometry of the views", *SECTIONS[-2:]]
     assert whole[1].titles == expected
-    assert [link["href"] for link in whole[1].all("a")][1:] == [
-        f"#{t.lower().replace(' ', '-')}" for t in expected
-    ]
+    links = [link["href"] for link in whole[1].all("a")]
+    assert links[1:] == [f"#{title.lower().replace(' ', '-')}" for title in expected]
 
 
-def test_evaluation_table(whole):
+def test_evaluation_and_config_are_tables(whole):
     page = whole[1]
     assert ["", "k-NN", "linear", "5 labels/class"] in page.rows
     assert ["trained encoder", "0.960", "0.960", "0.960 ± 0.012"] in page.rows
     assert ["raw input", "0.900", "0.900", "0.900 ± 0.012"] in page.rows
-    assert "Measured at step 399" in page.text
-    assert "k-NNvote of the 200 nearest" in page.text
-    assert "the features have collapsed" in page.text
+    assert ["objective", "m3g epsilon 0.2"] in page.rows
 
 
-def test_tiles_compare_with_chance_and_raw_input(whole):
-    assert "last loss3.115chance 19.1 k-NN0.960raw input 0.900" in whole[1].text
-    assert "views per second9,198median" in whole[1].text
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Measured at step 399",
+        "k-NNvote of the 200 nearest",
+        "the features have collapsed",
+        "last loss3.115chance 19.1 k-NN0.960raw input 0.900",
+        "views per second9,198median",
+        "Loss: last value 3.115; dashed: chance level 19.1",
+        '"batch_size": 256',
+        "Digits · m3g · 2 views · step 395",
+        "1h06m: training 75.0 % (50m00s), evaluating 15.0 % (10m00s), compiling 10.0 % (6m40s)",
+        "60 examples of test at step 400",
+        "view 1, view 2",
+    ],
+)
+def test_a_whole_run_has_its_numbers_in_the_text(whole, text):
+    assert text in whole[1].text
 
 
-def test_curves_have_their_last_value(whole):
-    page = whole[1]
-    assert "Loss: last value 3.115; dashed: chance level 19.1" in page.text
-    titles = (
-        "Loss over",
-        "k-NN accuracy over",
-        "Learning rate over",
-        "Throughput over",
-        "t-SNE plot of 40 test",
-    )
-    for title in titles:
-        assert sum(alt.startswith(title) for alt in page.plots) == 1
-
-
-def test_config_is_shown_by_part_and_whole(whole):
-    assert ["objective", "m3g epsilon 0.2"] in whole[1].rows
-    assert '"batch_size": 256' in whole[1].text
-    assert "Digits · m3g · 2 views · step 395" in whole[1].text
-
-
-def test_wall_time_by_phase_the_longest_first(whole):
-    expected = "1h06m: training 75.0 % (50m00s), evaluating 15.0 % (10m00s), compiling 10.0 % (6m40s)"
-    assert expected in whole[1].text
+@pytest.mark.parametrize(
+    "title", ["Loss", "k-NN accuracy", "Learning rate", "Throughput", "t-SNE plot of 40"]
+)
+def test_each_curve_is_drawn_once(whole, title):
+    assert sum(alt.startswith((f"{title} over", f"{title} test")) for alt in whole[1].plots) == 1
 
 
 @pytest.mark.parametrize("seconds", ["NaN", "-1", "Infinity", '"x"'])
@@ -91,22 +77,9 @@ def test_weights_and_accuracy_of_each_view(whole):
     right = 1 - min(zeros, ones)  # two classes in one cluster: the smaller one is wrong
     assert f"view 1 1.000 to {right:.3f}, view 2 {right:.3f} to 1.000" in page.text
     shades = [td["style"] for td in page.all("td") if "color-mix" in td.get("style", "")]
-    assert [re.search(r"(\d+)%", shade)[1] for shade in shades] == [
-        "45",
-        "7",
-        "7",
-        "45",
-        "45",
-        "13",
-        "13",
-        "45",
-    ]
-
-
-def test_pairs_have_cosines_and_losses(whole):
-    assert "Cosine similarity of pairs of views over training steps" in whole[1].plots
-    assert "Loss of pairs of views over training steps" in whole[1].plots
-    assert "view 1, view 2" in whole[1].text
+    assert [int(re.search(r"(\d+)%", shade)[1]) for shade in shades] == [45, 7, 7, 45, 45, 13, 13, 45]
+    for of in ("Cosine similarity", "Loss"):
+        assert f"{of} of pairs of views over training steps" in page.plots
 
 
 def test_geometry_tables_and_plots(whole):
@@ -120,7 +93,6 @@ def test_geometry_tables_and_plots(whole):
             assert [name, *(f"{values[c]:.4g}" if c in values else "–" for c in columns)] in page.rows
         for title in ("Eigenvalues of the covariance", "Cosines of positives", "Alignment of pairs"):
             assert sum(alt.startswith(title) and f"at the {output}" in alt for alt in page.plots) == 1
-    assert "60 examples of test at step 400" in page.text
 
 
 def test_one_view_has_no_alignment(run, tmp_path):
@@ -207,23 +179,16 @@ def test_arrays_that_do_not_fit_are_named(run, tmp_path, name, arrays, message):
 @pytest.mark.parametrize("name", ["weights", "cosines", "clusters"])
 @pytest.mark.parametrize("value", [[1, 2], 1, [], [["a"]], [[1.5, 2]]])
 def test_damaged_refreshes_are_named(run, tmp_path, name, value):
-    (run / "refresh.jsonl").write_text("\n".join(json.dumps({"step": step, name: value}) for step in (0, 5)))
-    page = page_of(run, out=tmp_path / "r.html")
+    page = page_of(write_refreshes(run, [{"step": s, name: value} for s in (0, 5)]), out=tmp_path / "r.html")
     assert f"(ValueError: {name} must be " in page.text
     assert "Evaluation" in page.titles
 
 
-def test_refreshes_of_changing_shape_are_named(run, tmp_path):
-    looks = [{"step": s, "cosines": np.eye(2 + s).tolist()} for s in (0, 1)]
-    (run / "refresh.jsonl").write_text("\n".join(map(json.dumps, looks)))
-    assert "cosines must have one shape" in page_of(run, out=tmp_path / "r.html").text
-
-
-def test_clusters_of_other_examples_have_no_curve(run, tmp_path):
-    (run / "refresh.jsonl").write_text(
-        "\n".join(json.dumps({"step": s, "clusters": [[0, 1]] * 2}) for s in (0, 5))
-    )
-    assert "Each view over time" not in page_of(run, out=tmp_path / "r.html").titles
+def test_refreshes_of_changing_shape_and_of_other_examples(run, tmp_path):
+    looks = [{"step": s, "cosines": np.eye(2 + s).tolist(), "clusters": [[0, 1]] * 2} for s in (0, 1)]
+    page = page_of(write_refreshes(run, looks), out=tmp_path / "r.html")
+    assert "cosines must have one shape" in page.text
+    assert "Each view over time" not in page.titles
 
 
 @pytest.mark.parametrize(
@@ -245,14 +210,15 @@ def test_a_damaged_geometry_is_named(run, tmp_path, change, message):
     assert "Geometry of the views" not in page.titles
 
 
-def test_tables_have_names_of_views_and_no_images(run, tmp_path):
+def test_tables_have_names_of_views_no_images_and_some_of_many_weights(run, tmp_path):
     (run / "views.npz").unlink()
     (run / "scaling.json").write_text(json.dumps({"<pixels>": {}, "shape": {}}))
-    looks = [{"step": s, "weights": [[1, s], [s, 1]]} for s in (0, 1)]
-    (run / "refresh.jsonl").write_text("\n".join(map(json.dumps, looks)))
-    page = page_of(run, out=tmp_path / "r.html")
+    looks = [{"step": s, "weights": [[1, s], [s, 1]]} for s in range(20)]
+    page = page_of(write_refreshes(run, looks), out=tmp_path / "r.html")
     assert "Missing" not in page.titles
     assert ["<pixels>", "1.000", "0.000"] in page.rows
+    assert re.findall(r"from step (\d+)", page.text) == ["0", "4", "8", "11", "15", "19"]
+    assert "6 of 20 are shown" in page.text
 
 
 def test_any_damage_costs_a_message_and_not_the_page(run, tmp_path):
@@ -261,15 +227,12 @@ def test_any_damage_costs_a_message_and_not_the_page(run, tmp_path):
     write_refreshes(write_geometry(run))
     (run / "time.json").write_text('{"training": 1.5}')
     files = {file: file.read_bytes() for file in sorted(run.iterdir())}
-    for i in range(18):
-        file, content = list(files.items())[i % len(files)]
+    values = (b"", b"9" * 40, b"-1", b"nan", b"[", b'"', b"\xff", b"null")
+    for file, content in list(files.items()) * 2:
         at, changed = draw.randrange(len(content)), bytearray(content)
-        changed[at : at + draw.randrange(8)] = draw.choice(
-            (b"", b"9" * 40, b"-1", b"nan", b"[", b'"', b"\xff", b"null")
-        )
+        changed[at : at + draw.randrange(8)] = draw.choice(values)
         file.write_bytes(changed)
-        page = page_of(run, out=tmp_path / "r.html")
-        assert len(page.titles) > 5
+        assert len(page_of(run, out=tmp_path / "r.html").titles) > 5
         file.write_bytes(content)
 
 
@@ -281,16 +244,9 @@ def test_an_empty_folder_has_a_page(tmp_path):
 
 
 def test_the_log_of_a_run_that_was_killed_and_resumed(run, tmp_path):
-    lines = [
-        {"step": 0, "loss": 9.0, "note": "x", "flag": True},
-        {"step": 10, "loss": 8.0},
-        {"step": 10, "knn": 0.5},
-        {"step": 20, "loss": 7.0},
-        {"step": 10, "loss": 6.0},
-        {"loss": 1.0},
-        {"step": "30", "loss": 1.0},
-        [1],
-    ]
+    lines = [{"step": 0, "loss": 9.0, "note": "x", "flag": True}, {"step": 10, "loss": 8.0}]
+    lines += [{"step": 10, "knn": 0.5}, {"step": 20, "loss": 7.0}, {"step": 10, "loss": 6.0}]
+    lines += [{"loss": 1.0}, {"step": "30", "loss": 1.0}, [1]]
     cut = '\n{"step": 2\n{"step": 40, "loss": NaN}\n{"step": 50, "lo'
     (run / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)) + cut)
     log = _read.read_run(run).log
@@ -307,25 +263,22 @@ def test_objects_of_user_code_are_named_by_their_file(run, tmp_path):
     assert ["objective", "own.py:my_loss margin 1"] in page_of(run, out=tmp_path / "r.html").rows
 
 
-@pytest.mark.parametrize(
-    ("features", "message"),
-    [
+def test_a_missing_embedding_plot_is_explained():
+    for features, message in (
         (np.ones((3, 4), np.float32), "at least 5 embeddings, got 3"),
         (np.outer(np.arange(1.0, 31), np.ones(4)), "the encoder has collapsed"),
-    ],
+    ):
+        assert message in _page._embeddings(features, np.zeros(len(features), int), None)["error"]
+
+
+@pytest.mark.parametrize(
+    ("classes", "text"), [(100, "100 classes share 70 pairs of colour and shape"), (70, "class 69")]
 )
-def test_a_missing_embedding_plot_is_explained(run, features, message):
-    np.savez(run / "embeddings.npz", features=features, labels=np.zeros(len(features), int))
-    assert message in _page._embeddings(*_read.read_run(run).embeddings)["error"]
-
-
-def test_many_classes_have_no_legend(run, tmp_path, rng):
-    np.savez(run / "embeddings.npz", features=rng.normal(size=(200, 2)), labels=np.arange(200) % 100)
+def test_many_classes_have_no_legend(run, tmp_path, rng, classes, text):
+    np.savez(run / "embeddings.npz", features=rng.normal(size=(200, 2)), labels=np.arange(200) % classes)
     page = page_of(run, out=tmp_path / "r.html")
-    assert "100 classes share 70 pairs of colour and shape" in page.text
+    assert text in page.text
     assert "All 200 test embeddings" in page.text
-    np.savez(run / "embeddings.npz", features=rng.normal(size=(200, 2)), labels=np.arange(200) % 70)
-    assert "class 69" in page_of(run, out=tmp_path / "r.html").text
 
 
 def test_text_from_files_is_escaped(make_run, tmp_path):
@@ -334,11 +287,9 @@ def test_text_from_files_is_escaped(make_run, tmp_path):
     edit(run, "config.json", lambda c: c.update({evil: {"_type": evil, evil: evil}}))
     result = {"name": evil, "value": 1, "protocol": evil}
     edit(run, "evaluation.json", lambda c: c["rows"].update({evil: [result]}))
-    for scripts, page in (
-        (0, page_of(run, out=tmp_path / "r.html")),
-        (1, page_of(run, run, out=tmp_path / "r.html")),
-    ):
-        assert len(page.all("script")) == scripts
+    for runs in ([run], [run, run]):
+        page = page_of(*runs, out=tmp_path / "r.html")
+        assert len(page.all("script")) == len(runs) - 1
         assert not any("onerror" in attributes for _, attributes in page.elements)
         assert all(image["src"].startswith("data:") for image in page.all("img"))
         assert evil in page.text
@@ -349,11 +300,3 @@ def test_bad_arguments(tmp_path):
         write_report([], tmp_path / "r.html")
     with pytest.raises(ValueError, match=r"run_dirs must be folders .*nowhere"):
         write_report([tmp_path / "nowhere"], tmp_path / "r.html")
-
-
-def test_only_some_of_many_weights_are_shown(run, tmp_path):
-    looks = [{"step": s, "weights": [[1, 0.1], [0.1, 1]]} for s in range(20)]
-    (run / "refresh.jsonl").write_text("\n".join(map(json.dumps, looks)))
-    page = page_of(run, out=tmp_path / "r.html")
-    assert re.findall(r"from step (\d+)", page.text) == ["0", "4", "8", "11", "15", "19"]
-    assert "6 of 20 are shown" in page.text

@@ -41,29 +41,23 @@ def test_names_stand_beside_the_ends_of_lines_and_apart():
     assert long - first > 10
 
 
-@pytest.mark.parametrize(("limits", "inside"), [(None, True), ((-9.0, 9.0), False)])
-def test_limits_are_those_of_the_axis(limits, inside):
+def test_limits_are_those_of_the_axis():
     line = pd.DataFrame({"value": [0.0, 1.0, 2.0]}, [0, 1, 2])
-    svg = _figures.curves([line], "y", "alt", limits=limits)
-    heights = points(svg, _figures.LINES[0], 3)[:, 1]
-    assert (np.ptp(heights) > 50) == inside
+    for limits, wide in ((None, True), ((-9.0, 9.0), False)):
+        svg = _figures.curves([line], "y", "alt", limits=limits)
+        assert (np.ptp(points(svg, _figures.LINES[0], 3)[:, 1]) > 50) == wide
 
 
-def test_a_band_is_the_interval_of_the_mean():
+def test_a_band_is_the_interval_of_the_mean_thinned_to_120_points():
     seeds = [pd.Series([1.0, 2.0, 4.0], [0, 1, 2]), pd.Series([3.0, 2.0], [0, 1])]
     found = _figures.band(seeds, "epoch")
     assert found.index.name == "epoch"
     assert found["value"].tolist() == [2, 2, 4]
     half = 12.706204736
-    np.testing.assert_allclose(
-        found.to_numpy()[:, 1:], [[2 - half, 2 + half], [2, 2], [np.nan, np.nan]], rtol=1e-9
-    )
-
-
-def test_long_bands_are_thinned_to_120_points_with_both_ends():
-    found = _figures.band([pd.Series(np.arange(1000.0))], "step")
-    assert len(found) == 120
-    assert found["value"].iloc[[0, -1]].tolist() == [0, 999]
+    expected = [[2 - half, 2 + half], [2, 2], [np.nan, np.nan]]
+    np.testing.assert_allclose(found.to_numpy()[:, 1:], expected, rtol=1e-9)
+    long = _figures.band([pd.Series(np.arange(1000.0))], "step")["value"]
+    assert (len(long), *long.iloc[[0, -1]]) == (120, 0, 999)
 
 
 def test_seeds_without_epochs_are_over_steps(monkeypatch):
@@ -128,19 +122,27 @@ def test_classes_are_drawn_in_their_colours():
     assert counts == [3, 1, 0]
 
 
-def test_the_page_loads_nothing(whole, two_by_three):
-    for page in (whole[1], two_by_three[1]):
-        for tag, attributes in page.elements:
-            assert tag not in ("iframe", "object", "embed", "form")
-            for key in ("src", "href", "srcset", "action", "poster"):
-                assert attributes.get(key, "#").startswith(("#", "data:"))
-        policy = next(
-            m["content"] for m in page.all("meta") if m.get("http-equiv") == "Content-Security-Policy"
-        )
-        assert policy.startswith("default-src 'none'; img-src data:; style-src 'unsafe-inline';")
-        style = re.search("<style>(.*?)</style>", page.source, re.DOTALL)[1]
-        assert not re.search(r"url\(|@import", style)
-        assert set(re.findall(r"var\((--\w+)\)", page.source)) <= set(re.findall(r"(--\w+):", style))
+@pytest.mark.parametrize("name", ["whole", "two_by_three"])
+def test_a_page_loads_nothing_and_is_complete(name, request):
+    """Its ids are unique, its pictures have texts, and every colour of a plot has a variable for dark pages."""
+    page = request.getfixturevalue(name)[1]
+    for tag, attributes in page.elements:
+        assert tag not in ("iframe", "object", "embed", "form")
+        for key in ("src", "href", "srcset", "action", "poster"):
+            assert attributes.get(key, "#").startswith(("#", "data:"))
+    [policy] = [m["content"] for m in page.all("meta") if m.get("http-equiv") == "Content-Security-Policy"]
+    assert policy.startswith("default-src 'none'; img-src data:; style-src 'unsafe-inline';")
+    style = re.search("<style>(.*?)</style>", page.source, re.DOTALL)[1]
+    assert not re.search(r"url\(|@import", style)
+    assert set(re.findall(r"var\((--\w+)\)", page.source)) <= set(re.findall(r"(--\w+):", style))
+    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(set(ids)) == len(ids)
+    assert all(image["alt"] for image in page.all("img"))
+    assert len(page.plots) >= 2
+    assert all(page.plots)
+    rules = re.findall(r'\[style\*="(?:fill|stroke): (#\w+)"\] { (?:fill|stroke): var', page.source)
+    body = page.source.partition("<body>")[2]
+    assert set(re.findall(r"(?:fill|stroke): (#\w+)[;\"]", body)) <= set(rules)
 
 
 def test_only_the_script_of_the_page_may_run(whole, two_by_three):
@@ -148,20 +150,3 @@ def test_only_the_script_of_the_page_may_run(whole, two_by_three):
     [script] = re.findall("<script>(.*?)</script>", two_by_three[1].source, re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     assert f"script-src 'sha256-{digest}';" in two_by_three[1].source
-
-
-def test_ids_are_unique_and_pictures_have_texts(whole, two_by_three):
-    for page in (whole[1], two_by_three[1]):
-        ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
-        assert len(set(ids)) == len(ids)
-        assert all(image["alt"] for image in page.all("img"))
-        assert len(page.plots) >= 2
-        assert all(page.plots)
-
-
-def test_every_colour_of_a_plot_has_a_variable_for_dark_pages(whole, two_by_three):
-    for page in (whole[1], two_by_three[1]):
-        rules = re.findall(r'\[style\*="(?:fill|stroke): (#\w+)"\] { (?:fill|stroke): var', page.source)
-        assert set(re.findall(r"(?:fill|stroke): (#\w+)[;\"]", page.source.partition("<body>")[2])) <= set(
-            rules
-        )

@@ -20,18 +20,12 @@ def test_seeds_are_one_row_with_an_interval_the_best_first(two_by_three):
     assert "[ ] 95 % interval of the mean over seeds (Student's t)" in page.text
 
 
-def test_equal_results_of_seeds_keep_the_deviation_over_draws(two_by_three):
-    assert two_by_three[1].row("low")[5] == "0.960 ★ best ± 0.012"
-    assert "± standard deviation of the draws" in two_by_three[1].text
-
-
-def test_single_runs_are_folded(two_by_three):
-    assert two_by_three[1].row("low/seed1")[:4] == ["low/seed1", "1", "399", "0.820"]
-    assert "The single runs" in two_by_three[1].text
-
-
-def test_baselines_are_shared(two_by_three):
+def test_single_runs_are_folded_and_baselines_and_equal_draws_are_shared(two_by_three):
     page = two_by_three[1]
+    assert page.row("low")[5] == "0.960 ★ best ± 0.012"
+    assert "± standard deviation of the draws" in page.text
+    assert page.row("low/seed1")[:4] == ["low/seed1", "1", "399", "0.820"]
+    assert "The single runs" in page.text
     assert ["Baselines"] in page.rows
     assert page.row("raw input")[:2] == ["raw input", "0.900"]
     assert page.row("untrained encoder")[1].startswith("0.510 [")
@@ -52,34 +46,31 @@ def test_paired_differences_to_the_first_run(two_by_three):
 
 
 def test_one_common_seed_or_another_step_has_no_paired_difference(two_by_three, make_run, tmp_path):
-    assert "Paired differences" not in page_of(*two_by_three[0][:4], out=tmp_path / "r.html").titles
     late = [measured(make_run(f"late/{s}", k=8), s, 0.9, step=500) for s in (0, 1)]
-    assert "Paired differences" not in page_of(*two_by_three[0][:3], *late, out=tmp_path / "r.html").titles
+    for others in (two_by_three[0][3:4], late):
+        page = page_of(*two_by_three[0][:3], *others, out=tmp_path / "r.html")
+        assert "Paired differences" not in page.titles
 
 
 def test_curves_of_seeds_are_over_epochs(two_by_three):
-    loss = next(alt for alt in two_by_three[1].plots if alt.startswith("Loss"))
-    assert loss == (
-        "Loss over the epochs of training, mean over seeds; 2 of 2 configurations; last values from 3.115 to 3.115"
-    )
-    assert not [alt for alt in two_by_three[1].plots if alt.startswith(("Learning rate", "Throughput"))]
+    plots = two_by_three[1].plots
+    loss = "Loss over the epochs of training, mean over seeds; 2 of 2 configurations; last values from 3.115"
+    assert f"{loss} to 3.115" in plots
+    assert not [alt for alt in plots if alt.startswith(("Learning rate", "Throughput"))]
 
 
 def test_another_step_and_another_protocol_are_marked_and_not_the_best(make_run, tmp_path):
+    changes = {"a": {}, "b": {}, "early": {"step": 100}, "other": {"protocol": "another way"}}
     runs = [
-        measured(make_run("a", k=2), 0, 0.80),
-        measured(make_run("b", k=3), 0, 0.85),
-        measured(make_run("early", k=4), 0, 0.90, step=100),
-        measured(make_run("other", k=5), 0, 0.95, protocol="another way"),
+        measured(make_run(name, k=2 + i), 0, 0.8 + i / 20, **of)
+        for i, (name, of) in enumerate(changes.items())
     ]
     page = page_of(*runs, out=tmp_path / "r.html")
     assert [row[0] for row in page.rows[1:5]] == ["other", "early", "b", "a"]
     shown = [["399", "0.950 ‡"], ["100 †", "0.900"], ["399", "0.850 ★ best"], ["399", "0.800"]]
     assert [row[2:4] for row in page.rows[1:5]] == shown
-    assert (
-        "† of another step than the others: not comparable; ‡ by another protocol: not comparable."
-        in page.text
-    )
+    notes = "† of another step than the others: not comparable; ‡ by another protocol: not comparable."
+    assert notes in page.text
     assert "k-NN (other, trained encoder)another way" in page.text
 
 
@@ -112,10 +103,14 @@ def test_runs_without_an_evaluation_are_last_in_the_table(make_run, tmp_path):
     assert "Results" not in page_of(*runs, out=tmp_path / "r.html").titles
 
 
-def test_the_same_seed_twice_is_no_second_seed(make_run):
-    runs = [measured(make_run(name), 3, 0.8) for name in ("a", "b")]
+def test_runs_with_equal_names_and_seeds_get_different_names_and_rows(make_run, tmp_path):
+    runs = [measured(make_run(f"{name}/run"), 3, 0.8) for name in ("x", "y")]
     found = _compare.groups([_read.read_run(run) for run in runs], ["a", "b"])
     assert found == [("a", [0], [3]), ("b", [1], [3])]
+    page = page_of(*runs, out=tmp_path / "r.html")
+    assert "The configurations are equal." in page.text
+    assert "x/run, y/run" in page.text
+    assert str(tmp_path) not in page.text
 
 
 def test_fields_that_change_no_result_do_not_part_seeds(make_run):
@@ -149,19 +144,16 @@ def test_fields_that_differ_are_listed(make_run, tmp_path):
     assert "last value a 3.115, b 3.115, c 3.115" in loss
 
 
-def test_fields_of_an_object_that_differs_itself_are_not_columns(make_run, tmp_path):
+def test_fields_of_an_object_that_differs_and_missing_images_are_left_out(make_run, tmp_path):
     runs = [make_run("a"), make_run("b")]
     edit(runs[1], "config.json", lambda c: c.update(objective={"_function": "mvcl.losses.mv_dhel"}))
+    for name in ("views.npz", "embeddings.npz"):
+        (runs[0] / name).unlink()
     page = page_of(*runs, out=tmp_path / "r.html")
     assert page.rows[0][:3] == ["run", "objective", "k-NN"]
     assert ["objective.epsilon", "0.2", "–"] in page.rows
-
-
-def test_runs_with_equal_names_get_different_names(make_run, tmp_path):
-    page = page_of(make_run("x/run"), make_run("y/run"), out=tmp_path / "r.html")
-    assert "The configurations are equal." in page.text
-    assert "x/run, y/run" in page.text
-    assert str(tmp_path) not in page.text
+    assert "a: The plot of the test embeddings: embeddings.npz is missing" in page.text
+    assert "views.npz" not in page.text
 
 
 def test_geometry_is_one_table_for_each_output(make_run, tmp_path):
@@ -181,9 +173,8 @@ def test_geometry_is_one_table_for_each_output(make_run, tmp_path):
 
 
 def test_refreshes_are_side_by_side_on_one_scale(make_run, tmp_path, monkeypatch):
-    runs = [write_refreshes(make_run("a")), make_run("b", k=3)]
     looks = [{"step": s, "cosines": [[1, s / 2 - 1], [s / 2 - 1, 1]]} for s in (0, 1)]
-    (runs[1] / "refresh.jsonl").write_text("\n".join(map(json.dumps, looks)))
+    runs = [write_refreshes(make_run("a")), write_refreshes(make_run("b", k=3), looks)]
     page = page_of(*runs, out=tmp_path / "r.html")
     found = [alt for alt in page.plots if "of pairs of views" in alt]
     assert found == [f"Cosine similarity of pairs of views of {name} over training steps" for name in "ab"]
@@ -191,15 +182,6 @@ def test_refreshes_are_side_by_side_on_one_scale(make_run, tmp_path, monkeypatch
     monkeypatch.setattr(_page._figures, "curves", lambda *_, limits=None, of=limits: of.append(limits) or "")
     _page._pairs([_read.read_run(run) for run in runs], ["a", "b"])
     assert limits == [(-1.0, 0.4)] * 2
-
-
-def test_missing_images_are_no_news_in_a_comparison(make_run, tmp_path):
-    runs = [make_run("a"), make_run("b")]
-    for name in ("views.npz", "embeddings.npz"):
-        (runs[0] / name).unlink()
-    page = page_of(*runs, out=tmp_path / "r.html")
-    assert "a: The plot of the test embeddings: embeddings.npz is missing" in page.text
-    assert "views.npz" not in page.text
 
 
 def test_every_table_has_a_name_and_scopes(two_by_three):

@@ -1,10 +1,8 @@
 """The tutorials are as they were executed, name what exists, and run from scratch (slow, `make test-docs`)."""
 
 import ast
-import importlib
 import json
 import re
-from collections.abc import Iterator
 from types import ModuleType
 
 import pytest
@@ -14,15 +12,12 @@ from docs.tutorials import __main__ as tutorials
 NAMES = [path.stem for path in tutorials.NOTEBOOKS]
 
 
+def stored(name: str) -> dict:
+    return json.loads((tutorials.FOLDER / f"{name}.ipynb").read_text(encoding="utf-8"))
+
+
 def cells(name: str, kind: str) -> list[dict]:
-    notebook = json.loads((tutorials.FOLDER / f"{name}.ipynb").read_text(encoding="utf-8"))
-    return [cell for cell in notebook["cells"] if cell["cell_type"] == kind]
-
-
-def code(name: str) -> str:
-    """The Python of a notebook; cells of other programs, such as a shell, left out."""
-    sources = ["".join(cell["source"]) for cell in cells(name, "code")]
-    return "\n\n".join(source for source in sources if not source.startswith("%%"))
+    return [cell for cell in stored(name)["cells"] if cell["cell_type"] == kind]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -35,37 +30,22 @@ def test_tutorial_is_executed(name):
     assert all(output["output_type"] != "error" and output.get("name") != "stderr" for output in outputs)
     printed = "".join(line for output in outputs for line in output.get("text", []))
     assert not re.search(r"(/home|/root|/tmp|/work|/Users)/", printed)
-    notebook = json.loads((tutorials.FOLDER / f"{name}.ipynb").read_text(encoding="utf-8"))
-    assert "version" not in notebook["metadata"]["language_info"]
+    assert "version" not in stored(name)["metadata"]["language_info"]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_names_of_a_tutorial_exist(name):
     """What it imports, and what it takes from the modules that it imports."""
-    tree = ast.parse(code(name))
-    modules = {}
-    for bound, value in imported(tree):
-        if isinstance(value, ModuleType):
-            modules[bound] = value
-    for node in ast.walk(tree):
+    sources = ["".join(cell["source"]) for cell in cells(name, "code")]
+    python = "\n\n".join(source for source in sources if not source.startswith("%%"))  # not of a shell
+    nodes, imported = list(ast.walk(ast.parse(python))), {}
+    for node in nodes:
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            exec(ast.unparse(node), imported)
+    modules = {bound: value for bound, value in imported.items() if isinstance(value, ModuleType)}
+    for node in nodes:
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:
             assert hasattr(modules[node.value.id], node.attr), f"{node.value.id}.{node.attr}"
-
-
-def imported(tree: ast.Module) -> Iterator[tuple[str, object]]:
-    """Name and value of each import, which raises an exception if there is no such thing."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for item in node.names:
-                importlib.import_module(item.name)
-                first = item.name.partition(".")[0]
-                yield item.asname or first, importlib.import_module(item.name if item.asname else first)
-        elif isinstance(node, ast.ImportFrom):
-            module = importlib.import_module(node.module or "")
-            for item in node.names:
-                if not hasattr(module, item.name):
-                    importlib.import_module(f"{node.module}.{item.name}")
-                yield item.asname or item.name, getattr(module, item.name)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -76,10 +56,7 @@ def test_tutorial_begins_and_ends_with_text_and_its_links_lead_to_files(name):
     assert title.startswith("# ")
     assert len(paragraph.split()) > 20
     links = [link for part in text for link in re.findall(r"\]\(([^)#]+)[^)]*\)", part)]
-    missing = [
-        link for link in links if not link.startswith("http") and not (tutorials.FOLDER / link).is_file()
-    ]
-    assert not missing
+    assert all(link.startswith("http") or (tutorials.FOLDER / link).is_file() for link in links), links
     assert re.search(r"\*\*Next\*\*: [^*]*\[", text[-1])
 
 
