@@ -20,7 +20,6 @@ STUDY = '''"""Numbers that need no training."""
 import dataclasses
 import os
 import time
-from pathlib import Path
 
 from mvcl import studies
 
@@ -48,39 +47,27 @@ def small(seeds: int = 2, *, scale_of: float = 1.0, fails: bool = False) -> stud
       scale_of: a number.
       fails: whether cell 3 fails.
     """
+    cells = [studies.Cell(factors={"n": n}, task=Slow(value=n, fails=fails and n == 3)) for n in range(10)]
+    measures = (studies.Measure(name="value"), studies.Measure(name="process", better=""))
+    cost = f"{scale_of:g} s"
     return studies.Study(
-        title="Numbers",
-        about="None.",
-        cells=tuple(
-            studies.Cell(factors={"n": n}, task=Slow(value=n, fails=fails and n == 3)) for n in range(10)
-        ),
-        measures=(studies.Measure(name="value"), studies.Measure(name="process", better="")),
-        along="n",
-        seeds=seeds,
-        cost=f"{scale_of:g} s",
+        title="Numbers", about="None.", cells=cells, measures=measures, along="n", seeds=seeds, cost=cost
     )
 '''
 
 
 @pytest.fixture
-def study(tmp_path: Path) -> Path:
+def study(tmp_path: Path, monkeypatch) -> Path:
     """A study file of ten cells."""
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     file = tmp_path / "numbers_study.py"
     file.write_text(STUDY)
     return file
 
 
-def run(*arguments: object, path: Path | None = None) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"JAX_PLATFORMS": "cpu"}
-    if path is not None:
-        environment["PATH"] = f"{path}:{environment['PATH']}"
-    return subprocess.run(
-        [sys.executable, "-m", "mvcl", "study", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env=environment,
-        timeout=300,
-    )
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mvcl", "study", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
 
 def content(folder: Path) -> dict:
@@ -101,15 +88,15 @@ def test_two_processes_share_the_cells(study, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 130), (signal.SIGINT, 130)])
-def test_a_signal_ends_the_command_at_once_and_a_repeated_one_goes_on(study, tmp_path, number, code):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_command_at_once_and_a_repeated_one_goes_on(study, tmp_path, number):
     work = tmp_path / "work"
     command = [sys.executable, "-m", "mvcl", "study", str(study), "--workdir", str(work)]
-    process = subprocess.Popen(command, env=os.environ | {"JAX_PLATFORMS": "cpu"}, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     while not list(work.glob("cells/*/0.begun.json")):
         time.sleep(0.05)
     process.send_signal(number)
-    assert process.wait(10) == code
+    assert process.wait(10) == 130
     states = [state for cell in content(work)["cells"] for state in cell["status"].values()]
     assert states.count("missing") > 15  # the page is written, and no further cell was run
     assert cli.main(["study", str(study), "--workdir", str(work)]) == 0
@@ -167,11 +154,12 @@ def test_slurm_jobs_share_the_cells(study, tmp_path, monkeypatch):
     commands = tmp_path / "bin"
     commands.mkdir()
     monkeypatch.setenv("FAKE_SLURM", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
     for name, text in (("sbatch", SBATCH), ("srun", SRUN), ("sacct", SACCT)):
         (commands / name).write_text(text)
         (commands / name).chmod(stat.S_IRWXU)
     options = ("--jobs", 2, "--executor", "slurm", "--slurm.partition", "gpu", "--slurm.gpus", 2)
-    ended = run(study, "--workdir", tmp_path / "work", *options, path=commands)
+    ended = run(study, "--workdir", tmp_path / "work", *options)
     assert ended.returncode == 0, ended.stderr + ended.stdout
     assert "submitted jobs 77_0, 77_1" in ended.stdout
     values = [seed for cell in content(tmp_path / "work")["cells"] for seed in cell["seeds"].values()]
@@ -197,20 +185,15 @@ def test_errors_name_the_argument(study, arguments, text, capsys):
     assert text in capsys.readouterr().err
 
 
-def test_a_dry_run_lists_the_runs(study, tmp_path, capsys):
-    assert (
-        cli.main(["study", str(study), "--workdir", str(tmp_path / "w"), "--dry-run", "--scale-of", "3"]) == 0
-    )
+def test_a_dry_run_lists_the_runs_and_help_the_options_of_the_scale(study, tmp_path, capsys):
+    options = ["--workdir", str(tmp_path / "w"), "--dry-run", "--scale-of", "3"]
+    assert cli.main(["study", str(study), *options]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "missing   n 0, seed 0"
     assert lines[-2:] == ["20 runs: 20 missing", "cost of all: 3 s"]
     assert not (tmp_path / "w").exists()
-
-
-def test_help_describes_the_options_of_the_scale(study, capsys):
     with pytest.raises(SystemExit):
         cli.main(["study", str(study), "--help"])
     text = capsys.readouterr().out
-    assert "--scale-of" in text
-    assert "whether cell 3 fails" in text
-    assert "--executor" in text
+    for word in ("--scale-of", "whether cell 3 fails", "--executor"):
+        assert word in text

@@ -3,6 +3,7 @@
 import json
 import math
 from functools import partial
+from types import SimpleNamespace
 
 import _gaussian
 import _jeon
@@ -42,29 +43,19 @@ def test_table_2_is_as_printed(tmp_path):
 
 
 def test_similarities_are_of_the_first_and_last_tenth(tmp_path):
+    constant = {"loss": 1.0, "negative_similarity": -1.0, "concentration": 2.0}
     rows = [
-        {
-            "step": step,
-            "epoch": step / 10,
-            "loss": 1.0,
-            "positive_similarity": float(step),
-            "negative_similarity": -1.0,
-            "resultant": 0.5 + step / 200,
-            "concentration": 2.0,
-        }
-        for step in range(5, 101, 5)
+        {"step": s, "epoch": s / 10, "positive_similarity": float(s), "resultant": 0.5 + s / 200} | constant
+        for s in range(5, 101, 5)
     ]
     log = "".join(json.dumps(row) + "\n" for row in [*rows, {"step": 100, "knn": 0.5}])
     (tmp_path / "metrics.jsonl").write_text(log)
     (tmp_path / "evaluation.json").write_text('{"rows": {}}')
     [found] = _jeon.results_and_similarities(tmp_path)
     # Steps 5 and 10; 95 and 100.
-    assert found["margin, start"] == pytest.approx(8.5)
-    assert found["margin, end"] == pytest.approx(98.5)
-    assert found["margin, gain"] == pytest.approx(90)
-    assert found["margin, largest"] == pytest.approx(101)
-    assert found["R, gain"] == pytest.approx(0.45)
-    assert found["kappa, gain"] == 0
+    expected = {"margin, start": 8.5, "margin, end": 98.5, "margin, gain": 90, "margin, largest": 101}
+    expected |= {"R, gain": 0.45, "kappa, gain": 0}
+    assert {name: found[name] for name in expected} == pytest.approx(expected)
 
 
 def test_a_tuned_rate_is_that_of_the_least_validation_error(tmp_path, monkeypatch):
@@ -96,20 +87,15 @@ def test_results_of_single_domains_have_their_names(tmp_path):
     ]
 
 
-class Counted:
-    """A run whose steps take as many seconds as its name is long."""
-
-    def __init__(self, name, order):
-        self.name, self.order = name, order
-
-    def step(self):
-        self.order.append(self.name)
-        return float(len(self.name)), {}
-
-
 def test_steps_take_turns():
+    """Of runs whose steps take as many seconds as their names are long."""
     order = []
-    found = steps.turns({name: Counted(name, order) for name in ("a", "bb")}, 0.0)
+
+    def step(name):
+        order.append(name)
+        return float(len(name)), {}
+
+    found = steps.turns({name: SimpleNamespace(step=partial(step, name)) for name in ("a", "bb")}, 0.0)
     assert found == {"a": [1.0] * 5, "bb": [2.0] * 5}
     assert order[4:10] == ["a", "bb", "bb", "a", "a", "bb"]  # after two steps of each to warm up
 
@@ -164,33 +150,25 @@ def test_the_mean_pair_of_several_views_has_the_effective_temperature(rng):
 @pytest.mark.exhaustive
 def test_the_temperature_of_dsf_has_no_gradient(rng):
     z = views(rng)
-    at = partial(control.dsf_at_effective_temperature, temperature=0.3)
-    measured = losses.measured_on_views(losses.dsf)
-    _, seen = measured(z)
+    _, seen = losses.measured_on_views(losses.dsf)(z)
     own = 0.3 * seen["resultant"] * seen["concentration"]
+    at = partial(control.dsf_at_effective_temperature, temperature=0.3)
     found = jax.grad(lambda z: at(z[:2], z[2:]))(z)
     expected = jax.grad(lambda z: losses.dsf(z[:2], z[2:], temperature=own))(z)
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-def labels(classes=10, each=5_000):
-    return np.repeat(np.arange(classes), each)
-
-
 @pytest.mark.parametrize(
-    ("shape", "of", "message"),
+    ("shape", "classes", "each", "message"),
     [
-        ((28, 28, 1), labels(), r"got 50,000 of \(28, 28, 1\) in 10 classes"),
-        ((32, 32, 3), labels(100, 500), r"in 100 classes of 500 to 500"),  # CIFAR-100
-        ((32, 32, 3), labels(10, 4_000), r"got 40,000 .* classes of 4,000 to 4,000"),
+        ((28, 28, 1), 10, 5_000, r"got 50,000 of \(28, 28, 1\) in 10 classes"),
+        ((32, 32, 3), 100, 500, r"in 100 classes of 500 to 500"),  # CIFAR-100
+        ((32, 32, 3), 10, 4_000, r"got 40,000 .* classes of 4,000 to 4,000"),
     ],
 )
-def test_other_data_are_refused(shape, of, message):
+def test_other_data_are_refused(shape, classes, each, message, tmp_path):
     with pytest.raises(ValueError, match=rf"--data must be CIFAR-10, 5,000 train images .*{message}"):
-        cifar.check_cifar10("train", shape, of, 5_000)
-
-
-def test_part_of_other_data_is_refused(tmp_path):
+        cifar.check_cifar10("train", shape, np.repeat(np.arange(classes), each), 5_000)
     file = tmp_path / "other.npz"
     images = np.zeros((20, 8, 8, 1), np.uint8)
     np.savez(file, images=images, labels=np.arange(20) % 2)

@@ -31,15 +31,6 @@ def test_a_figure_is_drawn_from_its_numbers(stem: str, tmp_path: Path):
     assert (tmp_path / "x.svg").read_bytes() == (published.FOLDER / f"{stem}.svg").read_bytes()
 
 
-@pytest.mark.parametrize("file", PAGES, ids=lambda file: file.stem)
-def test_a_page_has_the_cells_and_claims_of_its_study(file: Path):
-    content = json.loads(file.read_text())
-    function = studies.scales(studies.find(content["name"]))[content["scale"]]
-    study = studies.without_data(function, seeds=content["seeds"])
-    assert {cell["name"] for cell in content["cells"]} == {cell.name for cell in study.cells}
-    assert [claim["text"] for claim in content["claims"]] == [claim.text for claim in study.claims]
-
-
 def test_the_list_is_up_to_date():
     assert (published.FOLDER / "README.md").read_text() == published.page(), "run: python -m docs.published"
 
@@ -58,19 +49,19 @@ def test_every_scale_of_a_study_can_be_saved(name: str):
 
 
 @pytest.mark.parametrize("file", PAGES, ids=lambda file: file.stem)
-def test_the_claims_of_a_page_follow_from_its_values(file: Path):
+def test_a_page_has_the_cells_of_its_study_and_its_claims_follow_from_its_values(file: Path):
     content = json.loads(file.read_text())
     function = studies.scales(studies.find(content["name"]))[content["scale"]]
     study = studies.without_data(function, seeds=content["seeds"])
-    measures = [
-        dataclasses.replace(measure, percent=False) for measure in study.measures
-    ]  # in the table's unit
+    # Values are in the table's unit.
+    measures = [dataclasses.replace(measure, percent=False) for measure in study.measures]
     rows = {c["name"]: {int(seed): row for seed, row in c["seeds"].items()} for c in content["cells"]}
+    assert rows.keys() == {cell.name for cell in study.cells}
     study = dataclasses.replace(study, measures=measures)
     found = studies.Found(study, [rows[cell.name] for cell in study.cells])
     for claim, stated in zip(study.claims, content["claims"], strict=True):
         answer, reason = claim.judge(found)
-        assert (claim.rule, answer) == (stated["rule"], stated["answer"])
+        assert (claim.text, claim.rule, answer) == (stated["text"], stated["rule"], stated["answer"])
         numbers = r"[-+]?\d+\.\d\d"  # of values that are rounded to six digits: an end may differ in its last
         reasons = [sorted(re.sub(numbers, "", text).split("; ")) for text in (reason, stated["reason"])]
         assert reasons[0] == reasons[1]
