@@ -59,7 +59,8 @@ def log_series(order: float, x: jax.Array) -> jax.Array:
     if small is None:
         m = jnp.sqrt(nu * nu + x * x)
         delta = x * x / (nu + m)  # m - ν
-        ratio = _expansion(nu, m)[0] / _expansion_at_zero(nu)
+        at_zero = float(_polynomials().sum(1) @ nu ** -np.arange(_TERMS + 1.0))  # Σ_k p_k(1) / ν^k
+        ratio = _expansion(nu, m)[0] / at_zero
         return delta - nu * jnp.log1p(delta / (2 * nu)) - jnp.log1p(delta / nu) / 2 + jnp.log(ratio)
     near, far = jnp.where(small, x, 1), jnp.where(small, _SWITCH, x)
     m = jnp.sqrt(nu * nu + far * far)
@@ -163,11 +164,6 @@ def _powers(base: jax.Array) -> jax.Array:
     for _ in range(_TERMS):
         out.append(out[-1] * base)
     return jnp.stack(out)
-
-
-def _expansion_at_zero(nu: float) -> float:
-    """Σ_k p_k(1) / ν^k, the expansion at x = 0."""
-    return float(_polynomials().sum(1) @ nu ** -np.arange(_TERMS + 1.0))
 
 
 @functools.cache

@@ -1,6 +1,7 @@
 """Divergence-based similarity of two groups of views."""
 
 import dataclasses
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import jax
@@ -23,7 +24,7 @@ def _measured(
     queries: ArrayLike, keys: ArrayLike, queue: ArrayLike | None = None, **options: Any
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     given = filled(dsf, options | {"queue": queue})
-    x, y, alone, resultant, kappa, exists = _similarities(queries, keys, **given)
+    x, y, alone, resultant, kappa, exists = _similarities(queries, keys, given)
     own = given["in_batch_negatives"]
     return _loss(x, y, own), lax.stop_gradient(_measures(x, y, own, alone, resultant, kappa, exists))
 
@@ -87,46 +88,35 @@ def dsf(
     Returns:
       Scalar, float32 or wider. Where all groups coincide it is log(n), the chance level.
     """
-    x, y, *_ = _similarities(**locals())  # every argument, by name
+    options = locals()  # every argument, by name
+    x, y, *_ = _similarities(options.pop("queries"), options.pop("keys"), options)
     return _loss(x, y, in_batch_negatives)
 
 
 def _similarities(
-    queries: ArrayLike,
-    keys: ArrayLike,
-    *,
-    queue: ArrayLike | None,
-    temperature: ArrayLike,
-    resultant_scale: float,
-    normalize_concentration: bool,
-    mean_resultant: str,
-    queue_concentration: str,
-    in_batch_negatives: bool,
-    normalize: bool,
-    mask: ArrayLike | None,
-    axis_name: str | None,
-    block_size: int | None,
+    queries: ArrayLike, keys: ArrayLike, options: dict[str, Any]
 ) -> tuple[Vectors, Vectors, jax.Array, jax.Array, jax.Array, jax.Array | None]:
     """(1, n, d + 1) vectors, x with a queue of its own, such that <x_i, y_j> + alone_i = -D(i || j) / temperature.
 
     And what they were made of: alone, (n,); R and κ, (2, n); which groups exist, (2, n).
     """
-    q, k = groups(queries, keys, axis_name)
+    given = SimpleNamespace(**options)
+    q, k = groups(queries, keys, given.axis_name)
     d = q.shape[2]
     if d < 2:
         raise ValueError(f"queries must have d >= 2 features, got {q.shape}")
-    _checks.option("mean_resultant", mean_resultant, ("estimate", "exact"))
-    _checks.option("queue_concentration", queue_concentration, ("own", "batch_mean"))
-    if not in_batch_negatives and queue is None:
+    _checks.option("mean_resultant", given.mean_resultant, ("estimate", "exact"))
+    _checks.option("queue_concentration", given.queue_concentration, ("own", "batch_mean"))
+    if not given.in_batch_negatives and given.queue is None:
         raise ValueError("queue must be given with in_batch_negatives=False, got None")
-    e = emb.embedded(jnp.concatenate([q, k]), normalize, mask, axis_name, block_size)
-    scale = _checks.scalar("resultant_scale", resultant_scale, e.z.dtype, positive=True)
-    t = _checks.scalar("temperature", temperature, e.z.dtype, positive=True)
+    e = emb.embedded(jnp.concatenate([q, k]), given.normalize, given.mask, given.axis_name, given.block_size)
+    scale = _checks.scalar("resultant_scale", given.resultant_scale, e.z.dtype, positive=True)
+    t = _checks.scalar("temperature", given.temperature, e.z.dtype, positive=True)
     means, exists = emb.group_means(e, q.shape[0])
-    direction, resultant, kappa = _fit(means, scale, normalize_concentration)
+    direction, resultant, kappa = _fit(means, scale, given.normalize_concentration)
     order = d / 2 - 1
-    own = resultant[0] if mean_resultant == "estimate" else bessel_ratio(order, kappa[0])
-    mean_kappa = lax.stop_gradient(_numerics.mean_where(kappa, exists, axis_name))
+    own = resultant[0] if given.mean_resultant == "estimate" else bessel_ratio(order, kappa[0])
+    mean_kappa = lax.stop_gradient(_numerics.mean_where(kappa, exists, given.axis_name))
     # A constant added to every similarity changes nothing; this one keeps them small.
     constant = log_series(order, mean_kappa)
 
@@ -139,9 +129,9 @@ def _similarities(
 
     x = vectors(own[:, None] * direction[0] / t, jnp.ones_like(own) / t, 0)
     y = vectors(kappa[1][:, None] * direction[1], constant - log_series(order, kappa[1]), 1)
-    if queue is not None:
-        along, _, far = _fit(_queue(queue, d, e.z.dtype), scale, normalize_concentration)
-        if queue_concentration == "batch_mean":
+    if given.queue is not None:
+        along, _, far = _fit(_queue(given.queue, d, e.z.dtype), scale, given.normalize_concentration)
+        if given.queue_concentration == "batch_mean":
             far = jnp.broadcast_to(mean_kappa, far.shape)
         extra = vectors(far[:, None] * along, constant - log_series(order, far), None)
         x = dataclasses.replace(x, queue=extra)

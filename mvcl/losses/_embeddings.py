@@ -62,10 +62,7 @@ def scaled(e: Vectors, temperature: ArrayLike) -> Vectors:
 
 def similarities(e: Vectors, temperature: ArrayLike, extra_negatives: ArrayLike | None) -> Vectors:
     """The embeddings and the queue at a temperature."""
-    s = scaled(e, temperature)
-    if extra_negatives is None:
-        return s
-    queue = queue_embeddings(extra_negatives, e)
+    s, queue = scaled(e, temperature), queue_embeddings(extra_negatives, e)
     return dataclasses.replace(s, queue=queue and scaled(queue, temperature))
 
 
@@ -224,9 +221,6 @@ _recomputed.defvjp(_recomputed_forward, _recomputed_backward)
 # A pair loss is the sum over its terms of the mean over what exists. Each has numbers, (pairs, ..., n), and, of their
 # shape, True where the number exists or of how many numbers it is the sum; None: all exist.
 Terms = tuple[tuple[jax.Array, jax.Array | None], ...]
-# `terms(embedded, pairs, **options)` of a pair loss, its `Takes.terms`. The options are all that the pair loss has but
-# normalize, mask, axis_name and block_size, which `Vectors` holds.
-TermsOf = Callable[..., Terms]
 
 
 def mean_terms(terms: Terms, axis_name: str | None, weights: jax.Array | None = None) -> jax.Array:
@@ -255,7 +249,7 @@ def _mean(
 
 
 def loss_of_pair(
-    terms: TermsOf,
+    terms: Callable[..., Terms],
     *,
     x: ArrayLike,
     y: ArrayLike,
@@ -265,6 +259,6 @@ def loss_of_pair(
     block_size: int | None = None,
     **options: Any,
 ) -> jax.Array:
-    """The loss of two (n, d) views, from all arguments of a pair loss."""
+    """The loss of two (n, d) views from all arguments of a pair loss; `terms` takes what `Vectors` does not hold."""
     e = embedded(_checks.pair(x, y, axis_name), normalize, mask, axis_name, block_size)
     return mean_terms(terms(e, ((0, 1),), **options), axis_name)[0]

@@ -100,8 +100,6 @@ def siglip(
     Cost: n² d multiply-adds in the forward pass.
 
     Args:
-      x: (n, d): one view.
-      y: (n, d), of the same dtype: the other view of the same instances.
       scale: factor of the inner products, the inverse of a temperature.
       bias: added to them; the default makes the many negatives likely at the start.
       mask: positives are averaged over the instances with both views, the sums of negatives over the x that are there.
@@ -140,7 +138,6 @@ def poly_siglip(
     Cost: k² n² d multiply-adds in the forward pass.
 
     Args:
-      z: (k, n, d) views.
       scale: factor of the inner products, the inverse of a temperature.
       bias: added to them.
       aggregation: mean of the likelihoods: "geometric", "arithmetic", "harmonic", or a number, its ρ.
@@ -214,8 +211,6 @@ def spectral(
     Cost: n² d multiply-adds in the forward pass.
 
     Args:
-      x: (n, d): one view.
-      y: (n, d), of the same dtype: the other view of the same instances.
       radius: squared norm to which longer vectors are shortened, after the projection if there is one; None
         leaves them. The released code uses 3 with `normalize=False`.
       mask: the first mean is over the instances with both, the second over all pairs of different instances that are

@@ -40,7 +40,6 @@ def mv_infonce(
     Cost: k (k-1)/2 n² d multiply-adds in the forward pass.
 
     Args:
-      z: (k, n, d) views.
       negatives: "cross_view", the printed formula, or "all", the released code.
       mask: alignment is averaged over the instances with two views or more, the energy over those with one or more.
 
@@ -85,7 +84,6 @@ def mv_dhel(
     Cost: k n² d multiply-adds in the forward pass.
 
     Args:
-      z: (k, n, d) views.
       energy_weight: positive w, the weight of the second sum.
       mask: alignment is averaged over the instances with two views or more; the energy, a sum over the views that the
         instance has, over those with one or more.
@@ -131,7 +129,6 @@ def mv_cl1(
     Cost: k (k-1)/2 n² d multiply-adds in the forward pass.
 
     Args:
-      z: (k, n, d) views.
       mask: alignment is averaged over the vectors that have a partner, the energy over all vectors that are there.
 
     Returns:
@@ -167,7 +164,6 @@ def mv_cl2(
     Cost: k n² d multiply-adds in the forward pass.
 
     Args:
-      z: (k, n, d) views.
       energy: "mean" or "sum" of the energies over the views.
       mask: alignment is averaged over the vectors that have a partner, the energy over all vectors that are there
         ("sum": over the instances).
@@ -210,7 +206,6 @@ def poly_view(
     Cost: k (k+1)/2 n² d multiply-adds in the forward pass.
 
     Args:
-      z: (k, n, d) views.
       aggregation: mean of the likelihoods: "geometric", "arithmetic", "harmonic", or a number, its ρ.
       negatives_of: whose negatives join ℓ_iαβ: of the "other" view β, as in Eq. 14, or of the "anchor" α, as in
         Algorithm 1: { s(z_αi, z_γj) : j != i, every γ }.
@@ -267,7 +262,6 @@ def sufficient_statistics(
     Cost: k² n² d multiply-adds in the forward pass.
 
     Args:
-      z: (k, n, d) views.
       normalize_rest: renormalise the mean of the other views; False is Eq. 24 to the letter.
       mask: q_αi exists where view α and another view of i do; only those are positives and negatives.
 

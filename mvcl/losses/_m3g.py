@@ -5,6 +5,7 @@ from __future__ import annotations  # no module of `mvcl.transport` is imported 
 import functools
 import math
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -19,7 +20,7 @@ __all__ = ["m3g", "m3g_pair", "m3g_pairwise_excess", "m3g_with_status"]
 
 
 def _measured(z: ArrayLike, **options: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
-    loss, out, mass = _gap(z, **filled(m3g, options))
+    loss, out, mass = _gap(z, filled(m3g, options))
     return loss, _measures(out, mass)
 
 
@@ -41,7 +42,7 @@ def _successive(z: ArrayLike, **options: Any) -> tuple[jax.Array, dict[str, jax.
     """
     values, found, passes, start = [], [], [], None
     for problem in jnp.asarray(z):
-        value, out, mass = _gap(problem, **filled(m3g, options), init=start)
+        value, out, mass = _gap(problem, filled(m3g, options), start)
         start = out.potentials
         values.append(value)
         found.append(_measures(out, mass))
@@ -98,7 +99,6 @@ def m3g(
     Cost: n^k for each sweep over the views, as matrix products; sums over pairs hold no tensor.
 
     Args:
-      z: (k, n, d) views.
       epsilon: positive weight of the entropy, in the unit of the cost.
       cost: `"circular_variance"`, 1 - R² with R = ||mean_l z_l||; `"circular_standard_deviation"`, -log R²;
         one that `mvcl.transport` declares, as `SumOverPairs` of a function of two points; an ott `CostFn`, summed over
@@ -118,7 +118,8 @@ def m3g(
     Returns:
       Scalar, float32 or wider. For coinciding vectors, which make every matching as good, (k-1) ε log n.
     """
-    return _gap(**locals())[0]  # every argument, by name
+    options = locals()  # every argument, by name
+    return _gap(options.pop("z"), options)[0]
 
 
 def m3g_with_status(
@@ -136,7 +137,7 @@ def m3g_with_status(
       The loss, and the `SinkhornOutput`: `converged`, `error` (measured on the last iterate), `n_iters`,
       `potentials`. For gradients use the loss.
     """
-    return _gap(z, **filled(m3g, options), init=init)[:2]
+    return _gap(z, filled(m3g, options), init)[:2]
 
 
 @declare(operands=Operands.PAIR)
@@ -186,26 +187,14 @@ def m3g_pair(
 
 
 def _gap(
-    z: ArrayLike,
-    *,
-    epsilon: ArrayLike,
-    cost: transport.CostName | Callable[..., jax.Array],
-    cost_scale: float,
-    tolerance: float,
-    max_iterations: int,
-    normalize: bool,
-    epsilon_init: float,
-    epsilon_decay: float,
-    mask: ArrayLike | None,
-    axis_name: str | None,
-    block_size: int | None,
-    max_operations: float,
-    init: Sequence[ArrayLike] | None = None,
+    z: ArrayLike, options: dict[str, Any], init: Sequence[ArrayLike] | None = None
 ) -> tuple[jax.Array, transport.SinkhornOutput, jax.Array]:
     """The loss, the solver's output and the share of the plan's mass on the true tuples."""
+    given = SimpleNamespace(**options)
+    axis_name, cost = given.axis_name, given.cost
     z = _checks.views(z, axis_name)
-    epsilon_init = _checks.real("epsilon_init", epsilon_init)
-    epsilon_decay = _checks.real("epsilon_decay", epsilon_decay)
+    epsilon_init = _checks.real("epsilon_init", given.epsilon_init)
+    epsilon_decay = _checks.real("epsilon_decay", given.epsilon_decay)
     if not (epsilon_init >= 1 and 0 < epsilon_decay <= 1):
         raise ValueError(
             "epsilon_init must be >= 1 and epsilon_decay in (0, 1], "
@@ -215,13 +204,15 @@ def _gap(
         raise ValueError(
             f"epsilon_decay must be < 1 for epsilon_init={epsilon_init}, which would never reach epsilon"
         )
-    strength = _checks.scalar("epsilon", epsilon, jnp.promote_types(z.dtype, jnp.float32), positive=True)
-    scale = _checks.real("cost_scale", cost_scale, positive=True)
-    there = _checks.mask(mask, z.shape[:2])
+    strength = _checks.scalar(
+        "epsilon", given.epsilon, jnp.promote_types(z.dtype, jnp.float32), positive=True
+    )
+    scale = _checks.real("cost_scale", given.cost_scale, positive=True)
+    there = _checks.mask(given.mask, z.shape[:2])
     if there is not None:
         z = jnp.where(there[..., None], z, 0)
         there = _numerics.gather(there, axis_name, axis=1)
-    z = _numerics.gather(_numerics.unit(z) if normalize else _numerics.widen(z), axis_name, axis=1)
+    z = _numerics.gather(_numerics.unit(z) if given.normalize else _numerics.widen(z), axis_name, axis=1)
     costs = transport.tuple_costs(z, cost, scale=scale, present=there)
     # Compiled on its own: the program behind the barrier, and so each of its roundings, is that without a mask.
     costs, (weights, of_tuples, log_count) = jax.lax.optimization_barrier(
@@ -236,14 +227,14 @@ def _gap(
     out = transport.multimarginal_sinkhorn(
         costs,
         a_s=weights,
-        epsilon=transport.Epsilon(epsilon, *schedule),
-        pair_spread=4 * scale / z.shape[0] ** 2 if normalize and cost == "circular_variance" else None,
-        threshold=tolerance,
-        max_iterations=max_iterations,
+        epsilon=transport.Epsilon(given.epsilon, *schedule),
+        pair_spread=4 * scale / z.shape[0] ** 2 if given.normalize and cost == "circular_variance" else None,
+        threshold=given.tolerance,
+        max_iterations=given.max_iterations,
         init=init,
         axis_name=axis_name,
-        block_size=block_size,
-        max_operations=max_operations,
+        block_size=given.block_size,
+        max_operations=given.max_operations,
     )
     truth = costs.diagonal() @ of_tuples - strength * (log_count + 1)
     mass = jax.lax.stop_gradient(transport.true_tuple_mass(out, true_tuples, of_tuples > 0))
@@ -309,7 +300,6 @@ def m3g_pairwise_excess(
     Cost: n^k for each sweep of the joint problem, k(k-1)/2 n² for each of the pairs.
 
     Args:
-      z: (k, n, d) views.
       epsilon: positive weight of the entropy of the joint plan, in the unit of the cost of Eq. 12.
       tolerance: Sinkhorn stops when Σ_l ||marginal_l - 1/n||_1 is below.
       max_iterations: sweeps over the views at most.

@@ -48,8 +48,6 @@ def vicreg(
     Cost: 2 n d² multiply-adds in the forward pass.
 
     Args:
-      x: (n, d): one view. Half precision is summed in float32.
-      y: (n, d), of the same dtype: the other view of the same instances.
       invariance: factor of the squared distances.
       variance: factor of the deviations.
       covariance: factor of the covariances.
@@ -102,8 +100,6 @@ def barlow_twins(
     Cost: n d² multiply-adds in the forward pass.
 
     Args:
-      x: (n, d): one view.
-      y: (n, d), of the same dtype: the other view of the same instances.
       redundancy: factor of the entries off the diagonal.
       eps: positive number added to each variance; a constant feature is then zero.
       mask: the batch is the instances with both.
@@ -199,7 +195,6 @@ def emp_ssl(
     Cost: k (n d² + d³/3) multiply-adds in the forward pass.
 
     Args:
-      z: (k, n, d) views.
       eps: positive distortion of the coding rate.
       invariance: factor of the cosines.
       mask: n is then the number of instances that have view l; the first mean is over the views that some instance has,

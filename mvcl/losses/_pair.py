@@ -149,8 +149,6 @@ def nt_xent(
     Cost: 3 n² d multiply-adds in the forward pass.
 
     Args:
-      x: (n, d): one view.
-      y: (n, d), of the same dtype: the other view of the same instances.
       mask: the mean runs over the anchors whose partner is there; the others stay negatives.
 
     Returns:
@@ -190,8 +188,6 @@ def dcl(
     Cost: 3 n² d multiply-adds in the forward pass.
 
     Args:
-      x: (n, d): one view.
-      y: (n, d), of the same dtype: the other view of the same instances.
       mask: the mean runs over the anchors whose partner is there; the others stay negatives.
 
     Returns:
@@ -241,8 +237,6 @@ def rince(
     Cost: 3 n² d multiply-adds in the forward pass.
 
     Args:
-      x: (n, d): one view.
-      y: (n, d), of the same dtype: the other view of the same instances.
       q: positive exponent.
       lam: positive weight of the denominator.
       mask: the mean runs over the anchors whose partner is there; the others stay negatives.
@@ -296,8 +290,6 @@ def dhel(
     Cost: 2 n² d multiply-adds in the forward pass.
 
     Args:
-      x: (n, d): one view.
-      y: (n, d), of the same dtype: the other view of the same instances.
       symmetric: False drops the last term, the energy of y.
       mask: alignment is averaged over the instances with both; the energy, a sum over the views that the instance has,
         over those with one or more.

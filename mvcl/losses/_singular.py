@@ -50,7 +50,6 @@ def pmrl(
     Cost: n² d + 2 n k² d multiply-adds in the forward pass, and n singular value decompositions of k x k.
 
     Args:
-      z: (k, n, d) views.
       temperature: positive divisor of the singular values, no unit.
       instance_temperature: positive divisor of the inner products of leading vectors, no unit.
       weight: factor of the second mean.
@@ -163,7 +162,6 @@ def mmcr(
     Cost: 5 n d² multiply-adds and two eigendecompositions of min(n, d) rows in the forward pass.
 
     Args:
-      z: (k, n, d) views.
       compression: factor of the second term, which is not computed where this is the number 0.
       mask: means and Z_i are of the views that are there, and n is the number of instances that have one.
 

@@ -55,7 +55,6 @@ def lejepa(
     Cost: k n d slices multiply-adds and 4 k n slices knots for the sums in the forward pass.
 
     Args:
-      z: (k, n, d) views.
       key: `jax.random` key of the directions.
       weight: share of SIGReg; 1 - weight is the share of the squared distances.
       slices: number of directions.
@@ -153,7 +152,6 @@ def visreg(
     Cost: k n d slices multiply-adds and k slices sorts of n numbers in the forward pass.
 
     Args:
-      z: (k, n, d) views.
       key: `jax.random` key of the directions.
       weight: share of the regulariser; 1 - weight is the share of the squared distances.
       slices: number of directions.

@@ -15,7 +15,7 @@ from mvcl.losses import _embeddings as emb
 from mvcl.losses import _lse
 from mvcl.losses._declaration import declare
 from mvcl.losses._lse import Vectors, lse_union
-from mvcl.losses._lse.whole import by_similarity, either, log_sum, shift, weighed
+from mvcl.losses._lse.whole import by_similarity, either, gradient_again, log_sum, shift, weighed
 
 __all__ = ["symile"]
 
@@ -54,7 +54,6 @@ def symile(
     log-sum-exps for k > 3.
 
     Args:
-      z: (k, n, d) views.
       temperature: positive divisor of the products, no unit.
       negatives: "all" tuples or n - 1 "shuffled" ones.
       key: `jax.random` key of the permutations, needed for "shuffled" alone; the same on all devices.
@@ -249,18 +248,13 @@ def _blocks_of_rows(views: Arrays, keeps: Arrays, rows: int) -> Two:
     return emb.in_blocks(x, rows), emb.in_blocks(there, rows)
 
 
-def _streamed_forward(fixed: bool | None, heads: int, rows: int, *operands: Any) -> tuple[Arrays, Any]:
-    found = _streamed(fixed, heads, rows, *operands)
-    return found, (*operands, found)
-
-
 def _streamed_backward(fixed: bool | None, heads: int, rows: int, residual: Any, by: Arrays) -> Any:
     views, keeps, bound, found = residual
     backward = partial(_backward, heads=heads, rows=rows)
     return either(fixed, bound, backward, views, keeps, bound, found, by), tuple(None for _ in keeps), None
 
 
-_streamed.defvjp(_streamed_forward, _streamed_backward)
+gradient_again(_streamed, _streamed_backward)
 
 
 def _backward(

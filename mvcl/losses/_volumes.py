@@ -15,7 +15,7 @@ from mvcl.losses import _embeddings as emb
 from mvcl.losses import _lse
 from mvcl.losses._declaration import declare
 from mvcl.losses._lse import Vectors, lse_union
-from mvcl.losses._lse.whole import by_similarity, either, kept, log_sums, shift, weighed
+from mvcl.losses._lse.whole import by_similarity, either, gradient_again, kept, log_sums, shift, weighed
 
 __all__ = ["gram", "triangle"]
 
@@ -54,7 +54,6 @@ def gram(
     Cost: (k - 1) n² d multiply-adds in the forward pass.
 
     Args:
-      z: (k, n, d) views.
       temperature: positive divisor of the volumes, no unit.
       anchor: the view, 0 to k - 1, that is compared with all others together.
       label_smoothing: s in [0, 1]: the label is 1 - s on the own instance plus s / n on every instance.
@@ -313,11 +312,6 @@ def _streamed(
     return levels, column_levels, sums, column_sums
 
 
-def _streamed_forward(entry: Entry, fixed: bool, block: int, *operands: Any) -> tuple[Arrays, Any]:
-    found = _streamed(entry, fixed, block, *operands)
-    return found, (*operands, found)
-
-
 def _streamed_backward(entry: Entry, fixed: bool, block: int, residual: Any, by: Arrays) -> Any:
     (rows, columns, shared), (of_rows, of_columns), found = residual
     zero = jnp.zeros((), found[0].dtype)
@@ -341,4 +335,4 @@ def _streamed_backward(entry: Entry, fixed: bool, block: int, residual: Any, by:
     return (by_rows, *others), None
 
 
-_streamed.defvjp(_streamed_forward, _streamed_backward)
+gradient_again(_streamed, _streamed_backward)

@@ -54,16 +54,9 @@ def evaluated(
 
     def write(name: str, **more: Any) -> None:
         if folder is not None:
-            content = {
-                "step": step,
-                "protocol": _serialise.tree(protocol),
-                "score": score,
-                "rows": table,
-                **more,
-            }
-            _files.write_whole(
-                folder / name, json.dumps(content | more, indent=2, default=dataclasses.asdict)
-            )
+            content = {"step": step, "protocol": _serialise.tree(protocol), "score": score, "rows": table}
+            text = json.dumps(content | more, indent=2, default=dataclasses.asdict)
+            _files.write_whole(folder / name, text)
 
     if "trained encoder" not in table:
         table["trained encoder"], score = _trained(run, state, workdir, reading)

@@ -20,8 +20,6 @@ OUTPUTS = ("encoder", "head")
 # Of the split, in training: enough for 3 digits of every measure, and quickly encoded.
 _EXAMPLES_IN_TRAINING = 1_000
 _DIGITS = 6  # of a number in the file, whose spectra are long
-Embedded = tuple[dict[str, list[np.ndarray]], np.ndarray]
-"""Output -> a (n, d) float32 array for each view; and the (n,) rows of the split."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,26 +38,15 @@ class RunGeometry:
     examples: int
     outputs: dict[str, evaluation.Geometry]
 
-    def numbers(self) -> dict[str, float]:
-        """ "encoder: MEASURE" and "head: MEASURE" -> value, with the measures of `evaluation.Geometry.numbers`."""
-        return {
-            f"{output}: {name}": value
-            for output, found in self.outputs.items()
-            for name, value in found.numbers().items()
-        }
-
     def results(self) -> dict[str, list[evaluation.Result]]:
         """Rows for `evaluation.evaluation_table`: "encoder, view 1" and so on."""
-        return {
-            f"{output}, {row}": results
-            for output, found in self.outputs.items()
-            for row, results in found.results().items()
-        }
+        outputs = self.outputs.items()
+        return {f"{at}, {row}": results for at, found in outputs for row, results in found.results().items()}
 
     def plain(self) -> dict[str, Any]:
         """The content of geometry.json."""
-        title = {"step": self.step, "split": self.split, "examples": self.examples}
-        return title | {"outputs": {output: _plain(found) for output, found in self.outputs.items()}}
+        outputs = {output: _plain(found) for output, found in self.outputs.items()}
+        return vars(self) | {"outputs": outputs}
 
 
 def geometry(
@@ -225,12 +212,15 @@ def of_views(
     reading: data.Reading,
     *,
     rows: np.ndarray | None = None,
-) -> Embedded:
+) -> tuple[dict[str, list[np.ndarray]], np.ndarray]:
     """Features of each view of the readable examples of a split: given, or drawn by the policies of training.
 
     View v of an image is drawn by the policy of view v, modulo the config's k, and embedded by the encoder of view v if
     each view has one. `outputs` are `encoder`, `head` or both, in evaluation mode; of both the encoder is computed
     once. Vectors of missing views are zero. `rows`: only these of the split.
+
+    Returns:
+      Output -> a (n, d) float32 array for each view; and the (n,) rows of the split.
 
     Raises:
       ValueError: an example is several images, or there are other views than the encoders have.

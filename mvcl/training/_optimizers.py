@@ -3,11 +3,13 @@
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import optax
+
+Rule: TypeAlias = optax.GradientTransformation
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,9 +37,7 @@ class Optimizer:
     clip_norm: float | None = None
     """Gradients with a larger global norm are scaled to this norm; None does not clip."""
 
-    def transformation(
-        self, learning_rate: optax.Schedule, decay: optax.GradientTransformation
-    ) -> optax.GradientTransformation:
+    def transformation(self, learning_rate: optax.Schedule, decay: Rule) -> Rule:
         """The update rule with this schedule; `decay` adds the decayed parameters to its input."""
         raise NotImplementedError(
             f"{type(self).__name__} is an interface; choose one of {', '.join(OPTIMIZERS)}"
@@ -55,9 +55,7 @@ class Sgd(Optimizer):
     nesterov: bool = False
     """Nesterov's momentum."""
 
-    def transformation(
-        self, learning_rate: optax.Schedule, decay: optax.GradientTransformation
-    ) -> optax.GradientTransformation:
+    def transformation(self, learning_rate: optax.Schedule, decay: Rule) -> Rule:
         """Weight decay, then momentum, then the learning rate."""
         return optax.chain(
             decay,
@@ -77,9 +75,7 @@ class AdamW(Optimizer):
     eps: float = 1e-8
     """Added to the root of the second moment."""
 
-    def transformation(
-        self, learning_rate: optax.Schedule, decay: optax.GradientTransformation
-    ) -> optax.GradientTransformation:
+    def transformation(self, learning_rate: optax.Schedule, decay: Rule) -> Rule:
         """Adam, then weight decay, then the learning rate."""
         return optax.chain(
             optax.scale_by_adam(self.b1, self.b2, self.eps),
@@ -104,9 +100,7 @@ class Lars(Optimizer):
     """Take the smaller of two steps, per layer: a trust_coefficient of the parameter norm, whatever the learning rate,
     or that of SGD. This is LARC, `clip_lr` in solo-learn."""
 
-    def transformation(
-        self, learning_rate: optax.Schedule, decay: optax.GradientTransformation
-    ) -> optax.GradientTransformation:
+    def transformation(self, learning_rate: optax.Schedule, decay: Rule) -> Rule:
         """Weight decay, trust ratio, learning rate, momentum."""
         ratio = optax.scale_by_trust_ratio(trust_coefficient=self.trust_coefficient)
         if self.clip:
@@ -119,7 +113,7 @@ class Lars(Optimizer):
         )
 
 
-def _clip_by_trust_ratio(trust: float, learning_rate: optax.Schedule) -> optax.GradientTransformation:
+def _clip_by_trust_ratio(trust: float, learning_rate: optax.Schedule) -> Rule:
     """Multiplies a gradient g of parameters p by min(1, trust |p| / (learning rate |g|)); by 1 where p is zero."""
 
     def update(gradient: Any, count: jax.Array, params: Any) -> Any:
@@ -139,7 +133,7 @@ OPTIMIZERS: dict[str, Callable[[], Optimizer]] = {"sgd": Sgd, "adamw": AdamW, "l
 
 def build(
     optimizer: Optimizer, *, examples: int, steps: int, steps_per_epoch: int
-) -> tuple[optax.GradientTransformation, optax.Schedule]:
+) -> tuple[Rule, optax.Schedule]:
     """The update rule of a run of so many steps with n = `examples` in a batch, and its learning-rate schedule.
 
     Raises:
@@ -191,7 +185,7 @@ def decay_mask(tree: Any) -> Any:
 
 
 def by_part(
-    rule: optax.GradientTransformation, optimizer: Optimizer, names: tuple[str, ...], examples: int
+    rule: Rule, optimizer: Optimizer, names: tuple[str, ...], examples: int
 ) -> optax.GradientTransformationExtraArgs:
     """The rule with a state for each part of the parameters, so that parts can start again on their own."""
     rate = peak(optimizer, examples)
@@ -213,9 +207,7 @@ def by_part(
     return optax.partition(dict.fromkeys(names, rule), parts)
 
 
-def restart(
-    rule: optax.GradientTransformation, state: dict[str, Any], parts: tuple[str, ...]
-) -> dict[str, Any]:
+def restart(rule: Rule, state: dict[str, Any], parts: tuple[str, ...]) -> dict[str, Any]:
     """The state with a new optimiser state for these parts."""
     new, old = rule.init(state["params"]), state["opt"]
     inner = {name: (new if name in parts else old).inner_states[name] for name in old.inner_states}

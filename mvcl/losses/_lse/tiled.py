@@ -23,6 +23,7 @@ from mvcl.losses._lse.whole import (
     by_similarity,
     counted,
     either,
+    gradient_again,
     kept,
     log_sum,
     lse_union,
@@ -39,17 +40,12 @@ def tiled_sums(o: Operand) -> LogSums:
     return either(o.fixed, o.bound, _forward_tiles, o)
 
 
-def _tiled_forward(o: Operand) -> tuple[LogSums, tuple[Operand, LogSums]]:
-    found = tiled_sums(o)
-    return found, (o, found)
-
-
 def _tiled_backward(residual: tuple[Operand, LogSums], by: LogSums) -> tuple[Operand]:
     o, found = residual
     return (_cotangents(o, *either(o.fixed, o.bound, _gradient_tiles, o, found, by)),)
 
 
-tiled_sums.defvjp(_tiled_forward, _tiled_backward)
+gradient_again(tiled_sums, _tiled_backward)
 
 
 def _cotangents(o: Operand, dx: jax.Array, dy: jax.Array) -> Operand:
@@ -183,11 +179,6 @@ def sharded_sums(o: Operand) -> LogSums:
     return tiled_sums(_gathered(o))
 
 
-def _sharded_forward(o: Operand) -> tuple[LogSums, tuple[Operand, LogSums]]:
-    found = sharded_sums(o)
-    return found, (o, found)
-
-
 def _sharded_backward(residual: tuple[Operand, LogSums], by: LogSums) -> tuple[Operand]:
     o, found = residual
     # Else the compiler would keep what the forward pass gathered. (On CPU it does so behind a barrier, too.)
@@ -197,7 +188,7 @@ def _sharded_backward(residual: tuple[Operand, LogSums], by: LogSums) -> tuple[O
     return (_cotangents(o, dx, lax.psum_scatter(dy[0], o.axis, scatter_dimension=0, tiled=True)[None]),)
 
 
-sharded_sums.defvjp(_sharded_forward, _sharded_backward)
+gradient_again(sharded_sums, _sharded_backward)
 
 
 def _gathered(o: Operand) -> Operand:
@@ -227,13 +218,6 @@ def sharded_within(
 Within = tuple[jax.Array, jax.Array | None, jax.Array, jax.Array]
 
 
-def _within_forward(
-    fixed: bool | None, axis: str, z: jax.Array, keep: jax.Array | None, bound: jax.Array
-) -> tuple[jax.Array, Within]:
-    rows = sharded_within(fixed, axis, z, keep, bound)
-    return rows, (z, keep, bound, rows)
-
-
 def _within_backward(
     fixed: bool | None, axis: str, residual: Within, cotangent: jax.Array
 ) -> tuple[jax.Array, None, None]:
@@ -259,7 +243,7 @@ def _within_backward(
     return lax.map(one, (z, keep, found, cotangent)), None, None
 
 
-sharded_within.defvjp(_within_forward, _within_backward)
+gradient_again(sharded_within, _within_backward)
 
 
 def _with_itself(

@@ -8,7 +8,7 @@ is one product with `E * (u_i + v_j)` for each set of vectors. Higher orders dif
 import dataclasses
 from collections.abc import Callable
 from functools import partial, reduce
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -117,6 +117,17 @@ def by_similarity(fixed: bool, kept: jax.Array, *sums: tuple[jax.Array, ...]) ->
     if fixed:
         return kept * reduce(jnp.add, [slope for _, slope in sums])
     return reduce(jnp.add, [jnp.exp(kept - level) * slope for level, slope in sums])
+
+
+def gradient_again(function: jax.custom_vjp[Any], gradient: Callable[..., Any]) -> None:
+    """Declares the backward pass `gradient(*static, (*operands, result), by)`, which computes all else again."""
+    static = len(function.nondiff_argnums)
+
+    def forward(*arguments: Any) -> tuple[Any, tuple[Any, ...]]:
+        found = function(*arguments)
+        return found, (*arguments[static:], found)
+
+    function.defvjp(forward, gradient)
 
 
 def counted(
