@@ -167,8 +167,6 @@ def _listing(place: Path) -> dict[str, tuple[str, int, str]]:
 def _copy(listing: dict[str, tuple[str, int, str]], target: Path) -> None:
     """Copy listed objects, and check their sizes."""
     files = [target / name if name else target for name in listing]
-    for folder in {file.parent for file in files}:
-        folder.mkdir(parents=True, exist_ok=True)
     with _progress.during("copying from the bucket"):
         _client().get([remote for remote, *_ in listing.values()], list(map(str, files)))
     for file, (remote, size, _) in zip(files, listing.values(), strict=True):

@@ -206,7 +206,10 @@ class Channels(Evaluation):
             )
         x, z = (features[name].reshape(len(features[name]), channels, -1) for name in (train, test))
         labels, answers = splits[train].labels, splits[test].labels
-        held = self._held_out(splits[train].groups, len(labels))
+        groups = splits[train].groups
+        of_row = np.arange(len(labels)) if groups is None else groups
+        subjects = np.random.default_rng((self.seed, 0, 1)).permutation(np.unique(of_row))
+        held = np.isin(of_row, subjects[: max(1, round(self.valid_fraction * len(subjects)))])
         pool, others = np.flatnonzero(~held), np.flatnonzero(held)
         least = int(np.bincount(labels[pool], minlength=classes).min())
         how = (
@@ -235,11 +238,3 @@ class Channels(Evaluation):
                 scores.append(channel_probe(*given, num_classes=classes, options=self.probe, seed=seed))
             results.append(averaged(name, scores, how))
         return results
-
-    def _held_out(self, groups: np.ndarray | None, rows: int) -> np.ndarray:
-        """(N,) bool: the rows for validation; whole subjects if they are known."""
-        of_row = np.arange(rows) if groups is None else groups
-        names = np.unique(of_row)
-        count = max(1, round(self.valid_fraction * len(names)))
-        chosen = np.random.default_rng((self.seed, 0, 1)).permutation(names)[:count]
-        return np.isin(of_row, chosen)

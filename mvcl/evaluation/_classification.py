@@ -176,16 +176,19 @@ def sgd_probe(
     taken = track(
         islice(iter(batches), total), "linear probe by SGD", total, f"batches of {options.steps(rows)[0]}"
     )
-    for x, y in _stacked(taken, test.shape[1], num_classes):
+    at_once = math.ceil(_NUMBERS / (options.steps(rows)[0] * test.shape[1]))
+    while some := list(islice(taken, at_once)):
+        checked = [checked_rows("train", *batch, num_classes, test.shape[1]) for batch in some]
+        x, y = map(np.stack, zip(*checked))
         factors = options.factors(step, len(x), rows)
         state, step = _trained(options, state, x, y, factors, rates), step + len(x)
     if step < total:
         raise ValueError(f"batches must have {total} batches, got {step}")
-    layers = list(zip(*jax.device_get(state[0])))
-    right = [np.mean(np.argmax(test @ w + b, axis=1) == answer) for w, b in layers]
-    return np.asarray(
-        [r if np.isfinite(w).all() and np.isfinite(b).all() else math.nan for r, (w, b) in zip(right, layers)]
-    )
+    found = []
+    for w, b in zip(*jax.device_get(state[0])):
+        right = np.mean(np.argmax(test @ w + b, axis=1) == answer)
+        found.append(right if np.isfinite(w).all() and np.isfinite(b).all() else math.nan)
+    return np.asarray(found)
 
 
 def shuffled(
@@ -200,20 +203,6 @@ def shuffled(
         for start in range(0, len(order) - batch_size + 1, batch_size):
             rows = order[start : start + batch_size]
             yield features[rows], labels[rows]
-
-
-def _stacked(batches: Batches, width: int, num_classes: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Several batches at a time: (s, b, d) and (s, b)."""
-    xs: list[np.ndarray] = []
-    ys: list[np.ndarray] = []
-    for batch in batches:
-        x, y = checked_rows("train", *batch, num_classes, width)
-        xs, ys = [*xs, x], [*ys, y]
-        if len(xs) * x.size >= _NUMBERS:
-            yield np.stack(xs), np.stack(ys)
-            xs, ys = [], []
-    if xs:
-        yield np.stack(xs), np.stack(ys)
 
 
 @partial(jax.jit, static_argnums=0, donate_argnums=1)

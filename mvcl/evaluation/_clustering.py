@@ -116,7 +116,8 @@ class Clustering(Evaluation):
         )
         options = {"runs": self.runs, **self._k_means()}
         whole = cluster_scores(x, split.labels, clusters, **options)
-        results = _results(whole, "", f"{how}, all views concatenated")
+        together, alone = f"{how}, all views concatenated", f"{how}, the view with the highest ACC"
+        results = [averaged(name, values, together) for name, values in whole.items()]
         views = view_features(x, split)
         if len(views) > 1:
             single = {
@@ -125,7 +126,7 @@ class Clustering(Evaluation):
                 if len(rows) >= clusters
             }
             best = max(single.values(), key=lambda scores: scores["ACC"].mean(), default={})
-            results += _results(best, "best view ", f"{how}, the view with the highest ACC")
+            results += [averaged(f"best view {name}", values, alone) for name, values in best.items()]
             for name, scores in single.items():
                 results.append(averaged(f"{name} ACC", scores["ACC"], f"{how}, this view only"))
         return results + ([self._svm(x, split.labels, classes)] if self.svm_share else [])
@@ -216,10 +217,6 @@ def view_features(features: np.ndarray, split: data.Split) -> dict[str, Rows]:
     there = np.ones((len(features), len(names)), bool) if present is None else present
     rows = [np.flatnonzero(here) for here in there.T]
     return {name: (here, block[here]) for name, here, block in zip(names, rows, blocks)}
-
-
-def _results(scores: Mapping[str, np.ndarray], prefix: str, how: str) -> list[Result]:
-    return [averaged(prefix + name, values, how) for name, values in scores.items()]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -39,16 +39,8 @@ MEASURES: Mapping[str, str] = {
 
 @dataclasses.dataclass(frozen=True)
 class Spread:
-    """How a set of unit vectors fills the sphere.
-
-    Attributes:
-      vectors: n, their number.
-      dimension: d.
-      singular_values: the min(n, d) singular values, largest first, not centred.
-      eigenvalues: the d eigenvalues of the covariance, largest first.
-      gaussian: `metrics.uniformity`.
-      wasserstein: `metrics.wasserstein_uniformity`; None on the line, where every vector is 1 or -1.
-    """
+    """How a set of unit vectors fills the sphere: their number and dimension, singular values (not centred) and
+    eigenvalues of the covariance, both largest first, and the uniformities of `metrics`."""
 
     vectors: int
     dimension: int
@@ -56,36 +48,30 @@ class Spread:
     eigenvalues: np.ndarray
     gaussian: float
     wasserstein: float | None
+    """None on the line, where every vector is 1 or -1."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Geometry:
-    """The geometry of the embeddings of k views of n instances, all projected onto the unit sphere.
-
-    Attributes:
-      names: of the views.
-      views: the spread of each view.
-      together: the spread of the vectors of all views; its uniformity is that of one random view of each instance, so
-        that no two vectors belong to one instance. None if views have embeddings of different lengths.
-      lidar: `metrics.lidar` of the instances with all views; None for one view, different lengths or fewer than two
-        such instances.
-      alignment: (k, k) mean squared distances of two views of an instance; NaN on the diagonal, and for different
-        lengths.
-      positive: (k, k) mean cosines of two views of an instance, likewise.
-      negative: (k, k) mean cosines of two instances, each in its view.
-      positives: (BINS,) counts of the cosines of positives.
-      negatives: (BINS,) counts of those of a sample of negatives.
-    """
+    """The geometry of the embeddings of k views of n instances, all projected onto the unit sphere."""
 
     names: tuple[str, ...]
     views: tuple[Spread, ...]
     together: Spread | None
+    """Of the vectors of all views; its uniformity is that of one random view of each instance, so that no two vectors
+    belong to one instance. None if views have embeddings of different lengths."""
     lidar: float | None
+    """`metrics.lidar` of the instances with all views; None for one view, different lengths or fewer than two such
+    instances."""
     alignment: np.ndarray
+    """(k, k) mean squared distances of two views of an instance; NaN on the diagonal, and for different lengths."""
     positive: np.ndarray
+    """(k, k) mean cosines of two views of an instance, likewise."""
     negative: np.ndarray
+    """(k, k) mean cosines of two instances, each in its view."""
     positives: np.ndarray
     negatives: np.ndarray
+    """(BINS,) counts of the cosines of positives and of a sample of negatives."""
 
     def rows(self) -> dict[str, dict[str, float]]:
         """Row name -> measure -> value: each view with its pairs; their mean; and all views as one set."""
@@ -146,9 +132,8 @@ def geometry(
     )
     together, lidar = None, None
     if len({x.shape[1] for x in unit}) == 1:
-        drawn = np.where(
-            here, rng.random(here.shape), -1
-        )  # a view of each instance, among those that are there
+        # A view of each instance, among those that are there.
+        drawn = np.where(here, rng.random(here.shape), -1)
         one = np.where(here.any(axis=1), drawn.argmax(axis=1), -1)
         some = order[one[order] >= 0][:ROWS]
         together = _spread(moments, np.stack(unit)[one[some], some])

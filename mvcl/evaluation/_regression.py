@@ -1,6 +1,7 @@
 """Regression of a score from features, the measures of multimodal sentiment analysis, and a network's predictions."""
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
@@ -81,10 +82,10 @@ def mae_probe(
     rates, where = np.asarray(probe.learning_rates, np.float32), "the only one"
     if len(rates) > 1:
         fitted, fitted_to, (held, held_answer), where = _to_choose(x, y, valid, groups, seed)
-        weights, biases = _layers(probe, fitted, fitted_to, rates, seed)
+        weights, biases = jax.device_get(_layers(probe, fitted, fitted_to, rates, seed))
         errors = np.abs(weights @ held.T + biases[..., None] - held_answer).mean((1, 2))  # (rates,)
         rates, where = rates[[errors.argmin()]], f"chosen by MAE on {where}"
-    weights, biases = _layers(probe, x, y, rates, seed)
+    weights, biases = jax.device_get(_layers(probe, x, y, rates, seed))
     found = []
     for w, b in zip(weights[0].astype(np.float64), biases[0].astype(np.float64)):
         found.append(regression_measures(features @ w + b, answer))
@@ -97,19 +98,12 @@ def mae_probe(
     return _results(found, how)
 
 
+@partial(jax.jit, static_argnums=(0, 4))
 def _layers(
-    probe: MaeProbe, x: np.ndarray, y: np.ndarray, rates: np.ndarray, seed: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """(rates, layers, d) weights and (rates, layers) biases."""
-    rows, targets = jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32)
-    keys = jax.random.split(jax.random.key(seed), probe.layers)
-    return jax.device_get(_trained(probe, rows, targets, keys, jnp.asarray(rates, jnp.float32)))
-
-
-@partial(jax.jit, static_argnums=0)
-def _trained(
-    probe: MaeProbe, x: jax.Array, y: jax.Array, keys: jax.Array, rates: jax.Array
+    probe: MaeProbe, x: jax.Array, y: jax.Array, rates: jax.Array, seed: int
 ) -> tuple[jax.Array, jax.Array]:
+    """(rates, layers, d) weights and (rates, layers) biases, of float32 rows, targets and rates."""
+    x, y, rates = (jnp.asarray(a, jnp.float32) for a in (x, y, rates))
     size = min(probe.batch_size, len(x))
     steps = -(-len(x) // size)
     constant, total = probe.decay == "constant", probe.epochs * steps
@@ -147,7 +141,7 @@ def _trained(
         state = (layers, jax.vmap(rule.init)(layers))
         return jax.lax.scan(epoch, state, jnp.arange(probe.epochs))[0][0]
 
-    return jax.vmap(of_key, out_axes=1)(keys)
+    return jax.vmap(of_key, out_axes=1)(jax.random.split(jax.random.key(seed), probe.layers))
 
 
 def _results(found: Sequence[Mapping[str, float]], how: str) -> list[Result]:
@@ -189,10 +183,9 @@ def regression_measures(predictions: np.ndarray, targets: np.ndarray) -> dict[st
         ("positive", p[signed] > 0, t[signed] > 0),
         ("above zero", p > 0, t > 0),
     ):
-        found[f"accuracy {name}"] = float(np.mean(predicted == true)) if len(true) else float("nan")
-        found[f"F1 {name}"] = (
-            float(f1_score(true, predicted, average="weighted")) if len(true) else float("nan")
-        )
+        there, f1 = len(true) > 0, partial(f1_score, average="weighted")
+        found[f"accuracy {name}"] = float(np.mean(predicted == true)) if there else math.nan
+        found[f"F1 {name}"] = float(f1(true, predicted)) if there else math.nan
     return found
 
 
@@ -299,11 +292,7 @@ class Regression(Evaluation):
         """The results of `mae_probe`, and "MAE, ridge"."""
         rows = {name: (features[name], splits[name].labels) for name in features}
         given = rows["train"], rows["test"]
-        held: dict[str, Any] = {
-            "valid": rows.get("valid"),
-            "groups": splits["train"].groups,
-            "seed": self.seed,
-        }
+        held: Any = {"valid": rows.get("valid"), "groups": splits["train"].groups, "seed": self.seed}
         with during("linear layers"):
             layers = mae_probe(*given, probe=self.probe, **held)
         with during("ridge regression"):

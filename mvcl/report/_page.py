@@ -41,10 +41,7 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> Path:
     Args:
       run_dirs: run folders as `mvcl train` writes them: config.json, metrics.jsonl, evaluation.json, views.npz,
         embeddings.npz, each of which may be missing or damaged.
-      out: file to write, atomically; its folder is created if missing.
-
-    Returns:
-      `out`.
+      out: file to write, atomically; its folder is created if missing. It is returned too.
 
     Raises:
       ValueError: there are no run folders, or one of them is not a folder.
@@ -79,17 +76,9 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> Path:
 
 
 def write_geometry(source: Path, out: Path) -> Path:
-    """Draw the geometry of a run's embeddings as one SVG picture.
+    """Draw the geometry of a run's embeddings, of the file that `mvcl geometry` has written, as one SVG picture.
 
-    Args:
-      source: the file that `mvcl geometry` has written.
-      out: the .svg file to write, atomically.
-
-    Returns:
-      `out`.
-
-    Raises:
-      ValueError: the file is damaged.
+    Written atomically to `out`, which is returned; `ValueError` if the file is damaged.
     """
     picture = _figures.geometry_file(read_geometry(_buckets.path(source))["outputs"])
     _files.write_whole(_buckets.path(out), picture)
@@ -116,15 +105,11 @@ def _time(seconds: Mapping[str, float]) -> str:
 
 
 def _one_run(run: Run, name: str) -> dict[str, object]:
-    config, parts = run.config or {}, []
-    for key in ("data", "encoder", "objective", "method"):
-        value = config.get(key)
-        if key == "encoder" and run.refreshes:
-            continue  # the method has its own encoders
-        if isinstance(value, Mapping) and kind(value):
-            parts.append(str(value.get("name") or kind(value)))
-    views = config.get("views")
-    if isinstance(views, Mapping) and "k" in views:
+    config, own = run.config or {}, {"encoder"} if run.refreshes else set()  # the method has its own encoders
+    of = {key: value for key, value in config.items() if isinstance(value, Mapping) and key not in own}
+    shown = [of[key] for key in ("data", "encoder", "objective", "method") if key in of]
+    parts = [str(value.get("name") or kind(value)) for value in shown if kind(value)]
+    if "k" in (views := of.get("views", {})):
         parts.append(f"{views['k']} views")
     if len(run.log):
         parts.append(f"step {max(run.log.index):.0f}")
@@ -231,13 +216,8 @@ def _clusters(run: Run, labels: np.ndarray) -> dict[str, object] | None:
     names = _view_names(run, arrays.shape[1])
     ends = ", ".join(f"{n} {first:.3f} to {last:.3f}" for n, first, last in zip(names, values[0], values[-1]))
     alt = f"Clustering accuracy of each view over training steps; {ends}"
-    return {"key": _legend(names), "plot": _over_steps(list(taken), values, "accuracy", alt), "ends": ends}
-
-
-def _over_steps(steps: Sequence[int], values: np.ndarray, label: str, alt: str, **options: Any) -> Markup:
-    """A plot of the columns of (steps, lines) values."""
-    lines = [pd.DataFrame({"value": column}, steps) for column in values.T]
-    return _figures.curves(lines, label, alt, **options)
+    lines = [pd.DataFrame({"value": column}, list(taken)) for column in values.T]
+    return {"key": _legend(names), "plot": _figures.curves(lines, "accuracy", alt), "ends": ends}
 
 
 def _pairs(runs: Sequence[Run], names: Sequence[str]) -> list[tuple[str, Markup, Key]]:
@@ -261,7 +241,8 @@ def _pairs(runs: Sequence[Run], names: Sequence[str]) -> list[tuple[str, Markup,
         common = several and len(same) > 0 and np.isfinite(same).all()
         limits = (float(same.min()), float(same.max())) if common else None
         alt = f"{label.capitalize()} of pairs of views{f' of {name}' if several else ''} over training steps"
-        plot = _over_steps(steps, values[:, :shown], label, alt, limits=limits)
+        lines = [pd.DataFrame({"value": column}, steps) for column in values[:, :shown].T]
+        plot = _figures.curves(lines, label, alt, limits=limits)
         plots.append((f"{name}, {label}" if several else label.capitalize(), plot, _legend(pairs[:shown])))
     return plots
 

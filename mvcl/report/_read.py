@@ -41,11 +41,7 @@ class Run:
 
 
 def read_run(path: Path) -> Run:
-    """Read all readable files of the run folder `path`.
-
-    Raises:
-      ValueError: `path` is not a folder.
-    """
+    """Read all readable files of the run folder `path`; `ValueError` if it is no folder."""
     if not path.is_dir():
         raise ValueError(f"run_dirs must be folders that `mvcl train` has written, got {str(path)!r}")
     train = "repeat mvcl train with the run's config and the same --workdir to write it"
@@ -104,6 +100,11 @@ def _need(holds: bool | np.bool_, message: str) -> None:
         raise ValueError(message)
 
 
+def _classes(data: Mapping[str, np.ndarray], labels: np.ndarray) -> list[str]:
+    names = dict(enumerate(data.get("class_names", ())))
+    return [str(names.get(label, f"class {label}")) for label in labels]
+
+
 def _object(file: Path) -> dict[str, Any]:
     content = _files.read_json(file)
     _need(isinstance(content, dict), f"it must be a JSON object, got {type(content).__name__}")
@@ -138,12 +139,11 @@ def _refreshes(file: Path) -> dict[str, dict[int, np.ndarray]]:
         for name in {"weights", "clusters", "cosines", "losses"} & record.keys():
             of, array = found.setdefault(name, {}), np.asarray(record[name])
             fit = array.ndim == 2 and array.size > 0 and array.dtype.kind in "if"
-            got, must = f"got {array.dtype}{array.shape}", "a square of numbers"
+            got = f"got {array.dtype}{array.shape}"
             if name == "clusters":
-                fit, must = fit and array.dtype.kind == "i", "(views, examples) integers"
+                _need(fit and array.dtype.kind == "i", f"{name} must be (views, examples) integers, {got}")
             else:
-                fit = fit and array.shape[0] == array.shape[1]
-            _need(fit, f"{name} must be {must}, {got}")
+                _need(fit and array.shape[0] == array.shape[1], f"{name} must be a square of numbers, {got}")
             _need(all(x.shape == array.shape for x in of.values()), f"{name} must have one shape, {got}")
             of[step] = array
     return found
@@ -182,8 +182,7 @@ def _views(file: Path) -> tuple[np.ndarray, np.ndarray, list[str], np.ndarray, l
     _need(fit, f"images, labels, sizes and view_names must fit views of {views.shape}, got {counts}")
     fit = sizes.dtype.kind in "iu" and 1 <= sizes.min() <= sizes.max() <= views.shape[2]
     _need(fit, f"sizes must be whole numbers from 1 to {views.shape[2]}, got {sizes.tolist()}")
-    classes = dict(enumerate(data.get("class_names", ())))
-    return images, views, [str(classes.get(label, f"class {label}")) for label in labels], sizes, names
+    return images, views, _classes(data, labels), sizes, names
 
 
 def _embeddings(file: Path) -> tuple[np.ndarray, np.ndarray, list[str]]:
@@ -196,8 +195,7 @@ def _embeddings(file: Path) -> tuple[np.ndarray, np.ndarray, list[str]]:
     finite = np.isfinite(features)
     _need(finite.all(), f"{np.sum(~finite)} of the features are not finite")
     known, places = np.unique(labels, return_inverse=True)
-    classes = dict(enumerate(data.get("class_names", ())))
-    return features, places, [str(classes.get(label, f"class {label}")) for label in known]
+    return features, places, _classes(data, known)
 
 
 def read_geometry(file: Path) -> dict[str, Any]:
@@ -223,8 +221,8 @@ def _output(name: str, plain: Mapping[str, Any]) -> dict[str, Any]:
     views = [str(view) for view in plain["views"]]
     spectra = {row: np.asarray(s["eigenvalues"], float) for row, s in plain["spreads"].items()}
     alignment = np.array(plain["alignment"], float)  # null becomes NaN
-    positives, negatives = (np.asarray(plain[key], float) for key in ("positives", "negatives"))
-    counts = (*spectra.values(), positives, negatives)
+    both = {key: np.asarray(plain[key], float) for key in ("positives", "negatives")}
+    counts = (*spectra.values(), *both.values())
     fit = bool(views) and alignment.shape == (len(views), len(views))
     _need(fit, f"alignment of {name} must be ({len(views)}, {len(views)}), got {alignment.shape}")
     lists = all(x.ndim == 1 and len(x) for x in counts)
@@ -232,11 +230,4 @@ def _output(name: str, plain: Mapping[str, Any]) -> dict[str, Any]:
     numbers = np.array([x for of in rows.values() for x in of.values()])
     finite = all(np.isfinite(x).all() for x in (*counts, numbers))
     _need(finite, f"the numbers of {name} must be finite")
-    return {
-        "rows": rows,
-        "views": views,
-        "spectra": spectra,
-        "alignment": alignment,
-        "positives": positives,
-        "negatives": negatives,
-    }
+    return {"rows": rows, "views": views, "spectra": spectra, "alignment": alignment, **both}
