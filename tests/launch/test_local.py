@@ -12,14 +12,10 @@ import pytest
 LOCAL = Path(__file__).parents[2] / "launch" / "local.py"
 
 
-def launch(*options, python, **kwargs):
-    return subprocess.run(
-        [sys.executable, "-S", LOCAL, *options, "--", sys.executable, "-S", "-c", python],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        **kwargs,
-    )
+def launch(*options, python=None):
+    command = [] if python is None else ["--", sys.executable, "-S", "-c", python]
+    words = [sys.executable, "-S", LOCAL, *options, *command]
+    return subprocess.run(words, capture_output=True, text=True, timeout=60)
 
 
 def test_processes_have_ranks_and_prefixes():
@@ -94,25 +90,16 @@ def test_forwards_signals(number):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "code", "message"),
     [
-        (["--processes", "0"], "--processes must be at least 1, got 0"),
-        (["--processes", "2", "--devices", "0"], "--devices must be at least 1"),
-        (["--processes", "3", "--gpus", "4"], "--gpus must be a positive multiple of --processes 3, got 4"),
+        ("--processes 0 -- true", 2, "--processes must be at least 1, got 0"),
+        ("--processes 2 --devices 0 -- true", 2, "--devices must be at least 1"),
+        ("--processes 3 --gpus 4 -- true", 2, "--gpus must be a positive multiple of --processes 3, got 4"),
+        ("--processes 1", 2, "put the command after --"),
+        ("--processes 1 -- no-such-program", 127, "no-such-program cannot be started"),
     ],
 )
-def test_raises_on_invalid_options(options, message):
-    done = launch(*options, python="")
-    assert done.returncode == 2
+def test_errors_name_the_option_or_the_command(options, code, message):
+    done = launch(*options.split())
+    assert done.returncode == code
     assert message in done.stderr
-
-
-def test_raises_without_an_existing_command():
-    missing = subprocess.run([sys.executable, LOCAL, "--processes", "1"], capture_output=True, text=True)
-    assert missing.returncode == 2
-    assert "put the command after --" in missing.stderr
-    unknown = subprocess.run(
-        [sys.executable, LOCAL, "--processes", "1", "--", "no-such-program"], capture_output=True, text=True
-    )
-    assert unknown.returncode == 127
-    assert "no-such-program cannot be started" in unknown.stderr

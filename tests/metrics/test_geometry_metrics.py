@@ -32,9 +32,8 @@ def test_uniformity(x64, rng):
     u = unit(x)
     pairs = [np.sum((u[i] - u[j]) ** 2) for i in range(7) for j in range(7) if i != j]
     for t in (0.5, 2.0):
-        np.testing.assert_allclose(
-            metrics.uniformity(x, t), np.log(np.mean(np.exp(-t * np.array(pairs)))), rtol=1e-12
-        )
+        expected = np.log(np.mean(np.exp(-t * np.array(pairs))))
+        np.testing.assert_allclose(metrics.uniformity(x, t), expected, rtol=1e-12)
     np.testing.assert_allclose(metrics.uniformity(np.ones((5, 3))), 0, atol=1e-12)
     # Two opposite points: every distinct pair is at distance 2.
     np.testing.assert_allclose(metrics.uniformity(np.array([[1.0, 0], [-1, 0]])), -8, rtol=1e-12)

@@ -20,12 +20,13 @@ def test_gaussian_information_is_a_ratio_of_determinants(views, ratio, group):
     np.testing.assert_allclose(metrics.gaussian_information(views, ratio, group), expected, rtol=1e-12)
 
 
-def test_bounds():
+def test_bounds_and_relative_compute():
     printed = metrics.printed_poly_view_bound(1.0, 8, 3)
     np.testing.assert_allclose(printed, math.log(8 * 3 - 3 + 1) - 1, rtol=1e-6)
     np.testing.assert_allclose(metrics.multi_crop_bound(0.5, 8), math.log(8) - 0.5, rtol=1e-6)
     gap = metrics.information_gap(0.2, 4, 2.0)
     np.testing.assert_allclose(gap, metrics.gaussian_information(4, 2.0) - 0.2, rtol=1e-6)
+    assert [metrics.relative_compute(2, 128), metrics.relative_compute(8, 256)] == [1, 8]
 
 
 @pytest.mark.parametrize(("instances", "views"), [(2, 16), (8, 4)])
@@ -100,17 +101,12 @@ def test_optimal_multiplicity_as_printed(equation, expected):
 def test_best_gaussian_multiplicity_weighs_views_against_instances():
     candidates = (2, 4, 8, 16, 32)
     found = metrics.best_gaussian_multiplicity(64, 4.0, candidates)
-    values = {
-        m: metrics.expected_info_nce(64 // m, metrics.gaussian_information(m, 4.0), 100_000, seed=1)
-        for m in candidates
-    }
-    assert found == max(values, key=values.get)
+
+    def value(m):
+        return metrics.expected_info_nce(64 // m, metrics.gaussian_information(m, 4.0), 100_000, seed=1)
+
+    assert found == max(candidates, key=value)
     assert metrics.best_gaussian_multiplicity(8192, 4.0, (2, 16)) == 16
-
-
-def test_relative_compute():
-    assert metrics.relative_compute(2, 128) == 1
-    assert metrics.relative_compute(8, 256) == 8
 
 
 def test_bad_arguments():
