@@ -156,8 +156,9 @@ def test_fields_of_an_object_that_differs_and_missing_images_are_left_out(make_r
     assert "views.npz" not in page.text
 
 
-def test_geometry_is_one_table_for_each_output(make_run, tmp_path):
-    a, b = write_geometry(make_run("a")), make_run("b", k=3)
+def test_geometry_and_refreshes_are_side_by_side_on_one_scale(make_run, tmp_path, monkeypatch):
+    looks = [{"step": s, "cosines": [[1, s / 2 - 1], [s / 2 - 1, 1]]} for s in (0, 1)]
+    a, b = write_refreshes(write_geometry(make_run("a"))), write_refreshes(make_run("b", k=3), looks)
     with (b / "metrics.jsonl").open("a") as file:
         file.write(json.dumps({"step": 300, "encoder_alignment": 0.25, "head_uniformity": -3.5}) + "\n")
     page = page_of(a, b, out=tmp_path / "r.html")
@@ -170,17 +171,11 @@ def test_geometry_is_one_table_for_each_output(make_run, tmp_path):
     assert "0.25" in logged[0]
     assert "-3.5" in logged[1]
     assert "Alignment of the views, encoder: last value b 0.25" in page.text
-
-
-def test_refreshes_are_side_by_side_on_one_scale(make_run, tmp_path, monkeypatch):
-    looks = [{"step": s, "cosines": [[1, s / 2 - 1], [s / 2 - 1, 1]]} for s in (0, 1)]
-    runs = [write_refreshes(make_run("a")), write_refreshes(make_run("b", k=3), looks)]
-    page = page_of(*runs, out=tmp_path / "r.html")
     found = [alt for alt in page.plots if "of pairs of views" in alt]
     assert found == [f"Cosine similarity of pairs of views of {name} over training steps" for name in "ab"]
     limits = []
     monkeypatch.setattr(_page._figures, "curves", lambda *_, limits=None, of=limits: of.append(limits) or "")
-    _page._pairs([_read.read_run(run) for run in runs], ["a", "b"])
+    _page._pairs([_read.read_run(run) for run in (a, b)], ["a", "b"])
     assert limits == [(-1.0, 0.4)] * 2
 
 
