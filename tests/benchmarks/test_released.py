@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -60,14 +61,13 @@ def test_floors_compute_what_the_gradient_needs():
 
     of_last, of_rows = released_cases.triples(z)
     expected = jax.grad(half_squares)(z)
-    close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)  # noqa: E731
+    close = partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-4)
     close(of_last, expected[2])
     close(jnp.sum(of_rows * z[:1], axis=1), expected[1])
     close(jnp.sum(of_rows * z[1][:, None], axis=0), expected[0])
-    x, y = released_cases.inner_products(z[0], z[1])
     expected = jax.grad(lambda x, y: jnp.sum((x @ y.T) ** 2) / 2, (0, 1))(z[0], z[1])
-    close(x, expected[0])
-    close(y, expected[1])
+    for found, gradient in zip(released_cases.inner_products(z[0], z[1]), expected, strict=True):
+        close(found, gradient)
     [moments] = released_cases.second_moments(z[:1])
     close(2 * moments, jax.grad(lambda x: jnp.sum((x.T @ x) ** 2) / 2)(z[0]))
 
@@ -77,17 +77,14 @@ def test_page_has_the_measured_numbers():
     assert text == released.page(RESULTS), "run python -m benchmarks.released --write docs/design/released.md"
 
 
-def test_measured_are_the_cases_as_they_are():
-    cases = {
-        name: (released.expression(case.loss), list(case.shape)) for name, case in released.CASES.items()
-    }
-    assert {row["name"]: (row["loss"], row["shape"]) for row in RESULTS["rows"]} == cases
-
-
-def test_values_and_gradients_are_those_of_the_released_code():
+def test_measured_are_the_cases_with_values_and_gradients_of_the_released_code():
     """Or the page says why not."""
-    for row in RESULTS["rows"]:
+    rows = {row["name"]: row for row in RESULTS["rows"]}
+    assert rows.keys() == released.CASES.keys()
+    for name, case in released.CASES.items():
+        row = rows[name]
+        assert (row["loss"], row["shape"]) == (released.expression(case.loss), list(case.shape))
         assert row["released_ms"] > 0
-        if not released.CASES[row["name"]].differs:
+        if not case.differs:
             np.testing.assert_allclose(row["value"], row["released_value"], rtol=1e-4)
             assert row["gradient_difference"] < 1e-4

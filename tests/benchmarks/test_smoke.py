@@ -8,24 +8,19 @@ import pytest
 from benchmarks import smoke
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_smoke_run(monkeypatch, number):
-    called = []
-
-    def stopped(arguments):
-        called.append(arguments[1])
-        return 128 + number
-
-    monkeypatch.setattr(smoke.cli, "main", stopped)
+@pytest.mark.parametrize(
+    ("code", "called"),
+    [(2, ["first", "second"]), (128 + signal.SIGINT, ["first"]), (128 + signal.SIGTERM, ["first"])],
+)
+def test_a_signal_ends_the_smoke_run_and_a_failure_does_not(monkeypatch, capsys, code, called):
+    found = []
+    monkeypatch.setattr(smoke.cli, "main", lambda arguments: found.append(arguments[1]) or code)
     monkeypatch.setattr(sys, "argv", ["smoke", "first", "second"])
-    with pytest.raises(SystemExit) as ended:
-        smoke.main()
-    assert ended.value.code == 128 + number
-    assert called == ["first"]
-
-
-def test_a_failure_does_not_end_the_smoke_run(monkeypatch, capsys):
-    monkeypatch.setattr(smoke.cli, "main", lambda arguments: 2)
-    monkeypatch.setattr(sys, "argv", ["smoke", "first", "second"])
-    assert smoke.main() == 1
-    assert "0 of 2 pass" in capsys.readouterr().out
+    if code == 2:
+        assert smoke.main() == 1
+        assert "0 of 2 pass" in capsys.readouterr().out
+    else:
+        with pytest.raises(SystemExit) as ended:
+            smoke.main()
+        assert ended.value.code == code
+    assert found == called

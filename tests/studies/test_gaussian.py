@@ -19,14 +19,8 @@ variance = training.config_module(studies.find("shidani_variance"))
 
 def tiny(name, **options):
     """M = 3, K = 16; the grid has fewer nodes than the 48 vectors of a batch, which are summed exactly otherwise."""
-    options = {
-        "networks": 3,
-        "epochs": 2,
-        "steps_per_epoch": 2,
-        "grid": 32,
-        "evaluation_batches": 1,
-    } | options
-    return _gaussian.gaussian(name, 3, 16, **options)
+    options = {"networks": 3, "epochs": 2, "steps_per_epoch": 2, "grid": 32} | options
+    return _gaussian.gaussian(name, 3, 16, evaluation_batches=1, **options)
 
 
 @pytest.fixture(scope="module", params=some(["arithmetic", "multi_crop"], fast=["arithmetic"]))
@@ -142,7 +136,6 @@ def test_a_finished_run_keeps_the_value_of_each_network(trained):
     values = [network["gap"] for network in _gaussian.each_network(folder)]
     gap = next(result for result in table["trained encoder"] if result.name == "gap")
     assert gap.each == tuple(values)
-    np.testing.assert_allclose(
-        [gap.value, gap.deviation], [np.mean(values), np.std(values, ddof=1)], rtol=1e-9
-    )
+    expected = (np.mean(values), np.std(values, ddof=1))
+    np.testing.assert_allclose((gap.value, gap.deviation), expected, rtol=1e-9)
     assert int(training.open_run(folder)[1]["step"]) == 4
