@@ -11,7 +11,7 @@ import numpy as np
 
 from mvcl import _buckets, _files, _progress
 from mvcl.data._images import decode
-from mvcl.data._prepared import Item, blocks, data_root, is_prepared, open_prepared, prepare, write_shards
+from mvcl.data._prepared import Item, Preparer, blocks, data_root, is_prepared, open_prepared, write_shards
 from mvcl.data._splits import CorruptExample, ExampleSpec, Outline, Split, class_draws, decoding, keep, select
 
 DOMAINS = ("clipart", "infograph", "painting", "quickdraw", "real", "sketch")
@@ -37,7 +37,7 @@ Images = tuple[np.ndarray, Encoded]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PrepareDomains:
+class PrepareDomains(Preparer):
     """Copy the image files of all lists into ArrayRecord files, for file systems that are slow with many small files. A
     repeated run resumes."""
 
@@ -47,14 +47,9 @@ class PrepareDomains:
     """The domains."""
     max_corrupt: int = 10
     """Stop when more images than this cannot be decoded."""
-    directory: str | None = None
-    """Folder to write; None: mvcl_domainnet under TFDS_DATA_DIR or ~/tensorflow_datasets."""
-    verify: bool = False
-    """Verify the checksums of the prepared folder and exit."""
 
-    def run(self) -> Path:
-        """Write the folder and return it."""
-        return prepare(self.directory or _default(), "domainnet", self._write, verify=self.verify)
+    def _kind(self) -> tuple[str, Path]:
+        return "domainnet", _default()
 
     def _write(self, directory: Path) -> None:
         names, lists = _read_lists(Path(self.source), "--source", self.domains)
@@ -241,9 +236,8 @@ def _open_prepared(directory: Path, domains: Sequence[str]) -> tuple[tuple[str, 
     prepared = open_prepared(directory, "domainnet")
     with _files.reading(directory / "manifest.json", "manifest of DomainNet"):
         class_names = tuple(prepared.settings["class_names"])
-        of_record = np.repeat([item["list"] for item in prepared.items], [i["count"] for i in prepared.items])
-        labels = np.asarray([label for item in prepared.items for label in item["labels"]], np.int32)
-        if len(labels) != len(of_record) or not np.isin(labels, np.arange(len(class_names))).all():
+        of_record, labels = prepared.of_records("list"), prepared.of_records("labels").astype(np.int32)
+        if not np.isin(labels, np.arange(len(class_names))).all():
             raise ValueError(f"each image must have one of {len(class_names)} classes")
 
         def images(name: str) -> Images:
@@ -253,7 +247,9 @@ def _open_prepared(directory: Path, domains: Sequence[str]) -> tuple[tuple[str, 
 
             def encoded(row: int) -> tuple[io.BytesIO, str]:
                 record = int(records[row])
-                return io.BytesIO(prepared.read(record)), f"image {row} of {name}, {prepared.name(record)},"
+                return io.BytesIO(
+                    prepared.read(record, None)
+                ), f"image {row} of {name}, {prepared.name(record)},"
 
             return labels[records], encoded
 

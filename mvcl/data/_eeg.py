@@ -12,8 +12,8 @@ from typing import Any, Literal
 import numpy as np
 
 from mvcl import _buckets, _extras, _files
-from mvcl.data._prepared import Item, data_root, open_prepared, prepare, write_shards
-from mvcl.data._splits import CorruptExample, ExampleSpec, Outline, Split, decoding
+from mvcl.data._prepared import Item, Preparer, data_root, open_prepared, write_shards
+from mvcl.data._splits import ExampleSpec, Outline, Split, decoding
 
 STAGES = ("W", "N1", "N2", "N3", "R")
 """The sleep stages, by their label."""
@@ -152,7 +152,7 @@ def _edf_channels(path: Path) -> list[str]:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PrepareEeg:
+class PrepareEeg(Preparer):
     """Resample and scale recordings and cut them into scored windows of 30 s. A repeated run resumes."""
 
     source: str = ""
@@ -167,14 +167,9 @@ class PrepareEeg:
     """Minutes of wake time to keep before the first and after the last sleep."""
     max_corrupt: int = 10
     """Stop when more recordings than this cannot be read."""
-    directory: str | None = None
-    """Folder to write; None: mvcl_eeg_FORMAT under TFDS_DATA_DIR or ~/tensorflow_datasets."""
-    verify: bool = False
-    """Verify the checksums of the prepared folder and exit."""
 
-    def run(self) -> Path:
-        """Write the folder and return it."""
-        return prepare(self.directory or _default(self.format), "eeg", self._write, verify=self.verify)
+    def _kind(self) -> tuple[str, Path]:
+        return "eeg", _default(self.format)
 
     def _write(self, directory: Path) -> None:
         if self.rate < 1 or self.wake_minutes < 0:
@@ -249,15 +244,13 @@ class Eeg:
         with _files.reading(manifest, "manifest of EEG"):
             there = [str(name) for name in prepared.settings["channels"]]
             length = SECONDS * int(prepared.settings["rate"])
-            labels = np.asarray([label for item in prepared.items for label in item["labels"]], np.int32)
-            subjects = [str(item["subject"]) for item in prepared.items]
-            counts = [item["count"] for item in prepared.items]
-            groups = np.repeat(np.unique(subjects, return_inverse=True)[1], counts).astype(np.int32)
-            if groups.shape != labels.shape or not np.isin(labels, range(len(STAGES))).all():
+            labels = prepared.of_records("labels").astype(np.int32)
+            subjects, groups = np.unique(prepared.of_records("subject").astype(str), return_inverse=True)
+            groups, number = groups.astype(np.int32), len(subjects)
+            if not np.isin(labels, range(len(STAGES))).all():
                 raise ValueError(f"each of its windows must have one stage of 0 to {len(STAGES) - 1}")
             names = tuple(channels) or tuple(there)
             picked = [_number(name, there, str(manifest)) for name in names]
-            number = len(set(subjects))
             held_out = max(1, round(self.test_fraction * number))
             if held_out >= number:
                 raise ValueError(f"it has {number} subjects, of which {held_out} would be held out")
@@ -265,12 +258,7 @@ class Eeg:
 
         def split(rows: np.ndarray) -> Split:
             def read(row: int, epoch: int) -> tuple[np.ndarray, ...]:
-                raw = prepared.read(int(rows[row]))
-                if len(raw) != 2 * len(there) * length:
-                    raise CorruptExample(
-                        f"{prepared.name(int(rows[row]))} has {len(raw)} bytes, but its manifest.json states "
-                        f"{len(there)} channels of {length} samples"
-                    )
+                raw = prepared.read(int(rows[row]), 2 * len(there) * length)
                 signals = np.frombuffer(raw, "<f2").reshape(len(there), length)[picked].astype(np.float32)
                 if self.standardize == "window":  # a constant channel becomes 0
                     deviation = signals.std(1, ddof=1, keepdims=True)

@@ -157,9 +157,6 @@ def batches(
 
     Args:
       batch_size: rows of the global batch, a multiple of process_count.
-      seed: of the order.
-      first_step: step of the first batch.
-      process_index, process_count: which block of a batch to read, of how many.
       threads: number of batches read in parallel.
       last_batch: whether the examples that are left at the end of an epoch are a batch.
       crop: (arrays of an example, epoch, row) -> k crops (size, size, C), for images of different sizes.
@@ -227,12 +224,9 @@ def in_order(
     reading: Reading | None = None,
     rows: np.ndarray | None = None,
 ) -> Iterator[Batch]:
-    """Every readable example once; each process reads its share, in the same number of batches as the others.
+    """Every readable example once, or those of `rows`; each process reads its share, in as many batches as the others.
 
-    Args:
-      split: the examples; `part` is its name in messages.
-      batch_size: rows of a global batch, a multiple of process_count; the last may have fewer.
-      rows: only these rows of the split; None: all. The others as in `batches`.
+    `part` is the split's name in messages; the other arguments are those of `batches`. The last batch may be smaller.
 
     Yields:
       `index` (b,), the rows, and `inputs`: images (b, H, W, C), a tuple of such arrays for several crops, or a mapping
@@ -268,7 +262,6 @@ def _candidates(index: np.ndarray, place: int, size: int, seed: int, step: int) 
 
 def to_devices(stream: Iterator[Batch], sharding: NamedSharding, ahead: int = 2) -> Iterator[Batch]:
     """Global arrays over the devices of all processes, prefetched by `ahead` batches so that copies overlap compute."""
-
     put = functools.partial(jax.make_array_from_process_local_data, sharding)
     waiting: deque[Batch] = deque()
     for batch in stream:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import grain
+import numpy as np
 
 from mvcl import _buckets, _files, _progress
 from mvcl.data._splits import CorruptExample, decoding
@@ -33,13 +34,50 @@ Item = tuple[Sequence[bytes], Mapping[str, Any], Sequence[str]]
 class Prepared:
     """An opened folder: its settings, the facts of each item, and of each record the bytes and a name for messages.
 
-    Facts have the item's `name` and `count` of records; record numbers run over all items. `read` is thread-safe.
+    Facts have the item's `name`, `count` of records and `labels`, one each; record numbers run over all items. `read`
+    gets the record and its length, and is thread-safe.
     """
 
     settings: Mapping[str, Any]
     items: Sequence[Mapping[str, Any]]
-    read: Callable[[int], bytes]
+    read: Callable[[int, int | None], bytes]
     name: Callable[[int], str]
+
+    def of_records(self, fact: str) -> np.ndarray:
+        """A fact of the item of each record; of `labels`, which an item has for each record, the record's own."""
+        if fact == "labels":
+            return np.asarray([label for item in self.items for label in item[fact]])
+        return np.repeat([item[fact] for item in self.items], [item["count"] for item in self.items])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Preparer:
+    """Options of every conversion into a prepared folder."""
+
+    directory: str | None = None
+    """Folder to write; None: mvcl_domainnet, mvcl_eeg_FORMAT or mvcl_sentiment_DATASET under TFDS_DATA_DIR or
+    ~/tensorflow_datasets."""
+    verify: bool = False
+    """Verify the checksums of the prepared folder and exit."""
+
+    def run(self) -> Path:
+        """Write the folder, or verify it, and return it; it may be in a bucket."""
+        kind, default = self._kind()
+        place = _buckets.path(self.directory or default)
+        if self.verify:
+            _verify(_buckets.local_copy(place), kind)
+        elif _buckets.is_remote(place):
+            _buckets.uploaded(place, lambda folder: self._write(Path(folder)))
+        else:
+            self._write(place)
+        return place
+
+    def _kind(self) -> tuple[str, Path]:
+        """What is prepared, and its default folder."""
+        raise NotImplementedError
+
+    def _write(self, directory: Path) -> None:
+        raise NotImplementedError
 
 
 # A file with a known number of records, as grain's data source takes it: it is opened when a record is read.
@@ -59,18 +97,6 @@ def lock(root: Path, name: str) -> Iterator[None]:
     with open(root / f".{name.replace('/', '_')}.lock", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-def prepare(directory: str | Path, kind: str, write: Callable[[Path], object], *, verify: bool) -> Path:
-    """Call `write` with a folder, or verify the checksums of what is there; return the folder, maybe in a bucket."""
-    place = _buckets.path(directory)
-    if verify:
-        _verify(_buckets.local_copy(place), kind)
-    elif _buckets.is_remote(place):
-        _buckets.uploaded(place, lambda folder: write(Path(folder)))
-    else:
-        write(place)
-    return place
 
 
 def blocks(sizes: Mapping[str, int], length: int) -> dict[str, tuple[str, range]]:
@@ -208,6 +234,8 @@ def open_prepared(directory: Path, kind: str) -> Prepared:
                     ".json and prepare again"
                 )
         items = [item for shard in manifest["shards"] for item in shard["items"]]
+        if wrong := [item["name"] for item in items if len(item["labels"]) != item["count"]]:
+            raise ValueError(f"{wrong[0]} must have a label for each of its records")
         counts = [sum(int(item["count"]) for item in shard["items"]) for shard in manifest["shards"]]
         parts = [_File(str(file), 0, count, count) for file, count in zip(files, counts)]
         source = grain.sources.ArrayRecordDataSource(parts)
@@ -216,9 +244,12 @@ def open_prepared(directory: Path, kind: str) -> Prepared:
     def name(row: int) -> str:
         return f"record {row} in {files[bisect.bisect_right(ends, row)]}"
 
-    def read(row: int) -> bytes:
+    def read(row: int, size: int | None) -> bytes:
         with decoding(name(row), "remove the shard and its .json and prepare again"):
-            return source[row]
+            raw = source[row]
+        if size not in (None, len(raw)):
+            raise CorruptExample(f"{name(row)} has {len(raw)} bytes, but its manifest.json states {size}")
+        return raw
 
     return Prepared(manifest["settings"], items, read, name)
 
@@ -229,31 +260,24 @@ def is_prepared(directory: Path) -> bool:
 
 
 def _manifest(directory: Path, kind: str) -> dict[str, Any]:
-    path = directory / "manifest.json"
-    manifest = None
-    if is_prepared(directory):
-        with _files.reading(path, "manifest"):
-            manifest = _files.read_json(path)
-            found = manifest["kind"], manifest["format"]
-            if found != (kind, _FORMAT):
-                raise ValueError(
-                    f"it has {found[0]} in format {found[1]}, expected {kind} in format {_FORMAT}"
-                )
-    if manifest is None or "shards" not in manifest:
-        state = "is not a prepared folder" if manifest is None else "is not finished"
-        raise ValueError(f"{str(directory)!r} {state}; run: mvcl data prepare {kind} --help")
+    hint = f"; run: mvcl data prepare {kind} --help"
+    if not is_prepared(directory):
+        raise ValueError(f"{str(directory)!r} is not a prepared folder{hint}")
+    with _files.reading(directory / "manifest.json", "manifest"):
+        manifest = _files.read_json(directory / "manifest.json")
+        if (found := (manifest["kind"], manifest["format"])) != (kind, _FORMAT):
+            raise ValueError(f"it has {found[0]} in format {found[1]}, expected {kind} in format {_FORMAT}")
+    if "shards" not in manifest:
+        raise ValueError(f"{str(directory)!r} is not finished{hint}")
     return manifest
 
 
 def _verify(directory: Path, kind: str) -> None:
     """Raise a ValueError that names the shards whose SHA-256 is not that of the manifest."""
     shards = _manifest(directory, kind)["shards"]
-    wrong = []
-    for shard in _progress.track(shards, f"verifying {kind}", len(shards), "shards"):
-        path = directory / shard["file"]
-        if not path.is_file() or _checksum(path) != shard["sha256"]:
-            wrong.append(shard["file"])
-    if wrong:
+    tracked = _progress.track(shards, f"verifying {kind}", len(shards), "shards")
+    found = ((directory / shard["file"], shard["sha256"]) for shard in tracked)
+    if wrong := [path.name for path, sum in found if not path.is_file() or _checksum(path) != sum]:
         raise ValueError(
             f"{directory}: {len(wrong)} of {len(shards)} shards are missing or damaged: {', '.join(wrong)}; remove "
             "each with its .json and run the command again without --verify"

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import numpy as np
 
 from mvcl import _buckets, _files, _progress
-from mvcl.data._prepared import Item, blocks, data_root, is_prepared, open_prepared, prepare, write_shards
-from mvcl.data._splits import CorruptExample, ExampleSpec, Outline, Split
+from mvcl.data._prepared import Item, Preparer, blocks, data_root, is_prepared, open_prepared, write_shards
+from mvcl.data._splits import ExampleSpec, Outline, Split
 from mvcl.data._utterances import VIEWS, Cuts, Utterances, read_files, read_raw
 
 Dataset = Literal["mosei", "chsims"]
@@ -25,7 +25,7 @@ BLOCK = 256  # utterances that are converted together
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PrepareSentiment:
+class PrepareSentiment(Preparer):
     """Write utterances as ArrayRecord files, without padding; later reads are by row and need no pickle."""
 
     source: str = ""
@@ -46,17 +46,18 @@ class PrepareSentiment:
     """Data set, which fixes the range of the scores: mosei [-3, 3], chsims [-1, 1]."""
     allow_pickle: bool = False
     """Read a .pkl file or label.npz; only numpy arrays and plain containers are allowed in it."""
-    directory: str | None = None
-    """Folder to write; None: mvcl_sentiment_DATASET under TFDS_DATA_DIR or ~/tensorflow_datasets."""
-    verify: bool = False
-    """Verify the checksums of the prepared folder and exit."""
 
-    def run(self) -> Path:
-        """Write the folder and return it."""
-        return prepare(self.directory or _default(self.dataset), "sentiment", self._write, verify=self.verify)
+    def _kind(self) -> tuple[str, Path]:
+        return "sentiment", _default(self.dataset)
 
     def _write(self, directory: Path) -> None:
-        splits = self._read()
+        features = dict(zip(VIEWS, (self.text, self.audio, self.vision)))
+        if bool(self.source) == bool(self.labels) or (self.source and any(features.values())):
+            raise ValueError("give --source, or --labels with --text, --audio and --vision")
+        if self.labels:
+            splits = read_files(Path(self.labels), features, self.dataset, self.allow_pickle)
+        else:
+            splits = read_raw(Path(self.source), self.allow_pickle, self.dataset)
         most = self.max_length or _PUBLISHED[self.dataset][1]
         if len(most) != len(VIEWS) or min(most) < 1:
             raise ValueError(f"--max-length must be 3 positive numbers, got {self.max_length}")
@@ -69,14 +70,6 @@ class PrepareSentiment:
 
         settings = {"dataset": self.dataset, "shapes": _shapes(splits, most)}
         write_shards(directory, "sentiment", settings, list(parts), read, per_shard=4, unit="block")
-
-    def _read(self) -> dict[str, Utterances]:
-        features = dict(zip(VIEWS, (self.text, self.audio, self.vision)))
-        if bool(self.source) == bool(self.labels) or (self.source and any(features.values())):
-            raise ValueError("give --source, or --labels with --text, --audio and --vision")
-        if self.labels:
-            return read_files(Path(self.labels), features, self.dataset, self.allow_pickle)
-        return read_raw(Path(self.source), self.allow_pickle, self.dataset)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -194,11 +187,10 @@ def _open_prepared(path: Path, dataset: str) -> Opened:
         times, widths = np.asarray(prepared.settings["shapes"], np.int64).reshape(len(VIEWS), 2).T
         items = []
         for item in prepared.items:
-            labels, ids = np.asarray(item["labels"], np.float32).reshape(-1), item["ids"]
-            if {len(labels), len(labels if ids is None else ids)} != {item["count"]}:
-                raise ValueError(f"{item['name']} needs a label and an id for {item['count']} records")
-            facts: dict[str, Any] = {"split": item["split"], "labels": labels, "ids": ids}
-            facts["lengths"] = np.asarray(item["lengths"], np.int64).reshape(len(labels), len(VIEWS))
+            if item["ids"] is not None and len(item["ids"]) != item["count"]:
+                raise ValueError(f"{item['name']} needs an id for each of {item['count']} records")
+            facts = {**item, "labels": np.asarray(item["labels"], np.float32).reshape(-1)}
+            facts["lengths"] = np.asarray(item["lengths"], np.int64).reshape(item["count"], len(VIEWS))
             for of in ("sums", "squares"):
                 facts[of] = [np.asarray(item[of][v], np.float64).reshape(d) for v, d in enumerate(widths)]
             items.append(facts)
@@ -209,13 +201,8 @@ def _open_prepared(path: Path, dataset: str) -> Opened:
             raise ValueError(f"it has no split {min(missing)}")
 
     def cuts(row: int) -> list[np.ndarray]:
-        raw, sizes = prepared.read(row), lengths[row] * widths
-        if len(raw) != 4 * sizes.sum():
-            raise CorruptExample(
-                f"{prepared.name(row)} has {len(raw)} bytes, but its manifest.json states sequences of "
-                f"{lengths[row].tolist()} rows of {widths.tolist()} numbers"
-            )
-        flat = np.split(np.frombuffer(raw, "<f4"), np.cumsum(sizes)[:-1])
+        sizes = lengths[row] * widths
+        flat = np.split(np.frombuffer(prepared.read(row, 4 * sizes.sum()), "<f4"), np.cumsum(sizes)[:-1])
         return [one.reshape(-1, width) for one, width in zip(flat, widths)]
 
     return items, tuple(zip(times.tolist(), widths.tolist())), cuts

@@ -155,25 +155,19 @@ class Split:
         if len(rows) == len(self):
             return self
 
-        def unread(row: int, epoch: int) -> tuple[np.ndarray, ...]:
-            raise CorruptExample(f"row {row}: this restricted split has labels only")
-
         present, groups = (None if array is None else array[rows] for array in (self.present, self.groups))
         ids = tuple(self.ids[row] for row in rows) if self.ids else ()
         labels, names = self.labels[rows], self.class_names
-        return Split(labels, names, self.spec, unread, present=present, groups=groups, ids=ids)
+
+        def read(row: int, epoch: int) -> tuple[np.ndarray, ...]:
+            return self.read(int(rows[row]), epoch)
+
+        return Split(labels, names, self.spec, read, present=present, groups=groups, ids=ids)
 
 
 @dataclasses.dataclass(frozen=True)
 class Outline:
-    """Sizes and shapes of a training split, for building the step.
-
-    Attributes:
-      examples: their number.
-      classes: number of classes; 0 for regression.
-      spec: specification of an example.
-      missing: whether given views may be missing.
-    """
+    """Numbers of training examples and of classes (0 for a regression), and whether given views may be missing."""
 
     examples: int
     classes: int
@@ -198,7 +192,7 @@ class Source(Protocol):
 
 
 def expected(source: Source) -> Outline | None:
-    """The published outline of a source's training split, by its method `expected`; None if unknown."""
+    """What the method `expected` of a source returns; None without one."""
     return source.expected() if hasattr(source, "expected") else None
 
 
@@ -211,13 +205,9 @@ def in_memory(
     given: bool = False,
     **fields: Any,
 ) -> Split:
-    """A split whose examples are rows of arrays in memory.
+    """A split whose examples are rows of arrays in memory: of images (N, H, W, C), or (N, ...) of each view.
 
-    Args:
-      arrays: one array of images (N, H, W, C), or (N, ...) of each view.
-      labels, class_names: as in `Split`.
-      view_names, given: as in `ExampleSpec`.
-      **fields: further fields of `Split`.
+    `view_names` and `given` are as in `ExampleSpec`, all others fields of `Split`.
 
     Raises:
       ValueError: the numbers of rows differ.
@@ -242,20 +232,15 @@ def class_list(classes: Sequence[str]) -> tuple[str, ...]:
     if len(classes) != 1:
         return tuple(classes)
     bundled = resources.files("mvcl.data") / "classes" / f"{classes[0]}.txt"
-    if bundled.is_file():
-        text = bundled.read_text()
-    elif Path(classes[0]).is_file():
-        text = Path(classes[0]).read_text()
-    else:
-        return tuple(classes)
-    return tuple(line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#"))
+    file = bundled if bundled.is_file() else Path(classes[0])
+    lines = file.read_text().splitlines() if file.is_file() else classes
+    return tuple(line.strip() for line in lines if line.strip() and not line.startswith("#"))
 
 
 def keep(names: tuple[str, ...], classes: Sequence[str]) -> tuple[str, ...]:
     """The names of the kept classes, in the order of the data; raises ValueError for an unknown name."""
     wanted = class_list(classes)
-    unknown = [name for name in wanted if name not in names]
-    if unknown:
+    if unknown := [name for name in wanted if name not in names]:
         close = difflib.get_close_matches(unknown[0], names, n=1)
         hint = f"; did you mean {close[0]}?" if close else f"; it has {', '.join(names[:10])}"
         raise ValueError(f"data.classes: {unknown[0]!r} is not a class of the data{hint}")
@@ -291,8 +276,6 @@ def class_draws(
       classes: numbers of the classes that are drawn.
       names, spec: as in `Split`, of examples with k images.
       images: number of images of these classes in all domains together.
-      size: classes of a draw; None: all.
-      seed: of the draws.
       read: (class, row, epoch, attempt) -> the k images of an example; each attempt has others.
 
     Raises:

@@ -116,15 +116,10 @@ def _changes(old: Any, new: Any) -> list[str]:
 
 
 def run(study: Study, folder: Path, *, again: bool = False) -> int:
-    """Run what is missing or has failed, and with `again` what is stale; other processes may do so at the same time.
+    """Run what is missing or failed, and with `again` what is stale, from nothing; several processes may do so at once.
 
     A process takes the seeds of a cell one after the other, which compile once; then seeds of cells that others began.
     A signal ends it: a run saves its state, and nothing else begins.
-
-    Args:
-      study: the study.
-      folder: of its cells.
-      again: whether to run stale cells again, from nothing.
 
     Returns:
       The number of places that failed.
@@ -133,8 +128,7 @@ def run(study: Study, folder: Path, *, again: bool = False) -> int:
       Interrupted: a signal stopped a run; its state is saved.
       KeyboardInterrupt: a signal came at another time.
     """
-    left = _left(study, folder, again)
-    failures = 0
+    left, failures = _left(study, folder, again), 0
     with _ending():
         for place in _progress.track(_taken([*left]), "runs", len(left), "runs"):
             if place.written() == left[place]:  # no other process has run it since then
@@ -177,9 +171,8 @@ def _locked(place: Place) -> Iterator[Place]:
 def _done(place: Place) -> bool:
     """Run a place and write its record; False if it failed."""
     begun = place.file("begun.json")
-    if not begun.is_file():
-        another = look(place).state == "stale"
-    else:
+    another = look(place).state == "stale"
+    if begun.is_file():
         with _files.reading(begun, "record of a cell that was begun"):
             another = bool(_changes(_files.read_json(begun)["task"], place.task))
     if another:
@@ -348,18 +341,8 @@ def in_job(command: list[str]) -> int:
 
 
 def _command(opened: Opened, folder: Path, options: Options) -> list[str]:
-    again = ["--again"] * options.again
-    return [
-        sys.executable,
-        "-m",
-        "mvcl",
-        "study",
-        *opened.arguments,
-        "--workdir",
-        str(folder),
-        "--worker",
-        *again,
-    ]
+    study = [sys.executable, "-m", "mvcl", "study", *opened.arguments]
+    return [*study, "--workdir", str(folder), "--worker", *["--again"] * options.again]
 
 
 def _watch(opened: Opened, folder: Path, options: Options, running: Callable[[], int]) -> None:
