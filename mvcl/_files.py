@@ -116,9 +116,9 @@ def read_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
 
 
 def read_npy(path: str | os.PathLike[str]) -> np.ndarray:
-    """The array of an .npy file; errors as those of `read_npz`."""
+    """The array of an .npy file, whose values are read when they are used; errors as those of `read_npz`."""
     with reading(path, ".npy file"):
-        return np.load(path, allow_pickle=False)
+        return np.load(path, mmap_mode="r", allow_pickle=False)
 
 
 def read_json(path: Path) -> Any:

@@ -173,9 +173,9 @@ class PrepareEeg(Preparer):
 
     def _write(self, directory: Path) -> None:
         if self.rate < 1 or self.wake_minutes < 0:
+            got = f"{self.rate} and {self.wake_minutes}"
             raise ValueError(
-                f"rate must be at least 1 sample per second and wake_minutes at least 0, got {self.rate} and "
-                f"{self.wake_minutes}"
+                f"rate must be at least 1 sample per second and wake_minutes at least 0, got {got}"
             )
         source, channels = Path(self.source), self.channels or CHANNELS[self.format]
         edf = self.format == "sleep_edfx"

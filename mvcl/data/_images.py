@@ -64,11 +64,9 @@ class Folder:
 
         def split(part: str) -> Split:
             paths = [(path, label) for label, name in enumerate(names) for path in parts[part].get(name, [])]
-            labels = np.asarray([label for _, label in paths], np.int32)
-            origin = f"{root} ({part})"
-            return encoded_split(
-                labels, names, lambda row: paths[row][0], lambda row: f"image {paths[row][0]}", origin
-            )
+            labels, files = np.asarray([label for _, label in paths], np.int32), [path for path, _ in paths]
+            name, origin = (lambda row: f"image {files[row]}"), f"{root} ({part})"
+            return image_split(labels, names, files.__getitem__, name, origin)
 
         return {part: split(part) for part in parts}
 
@@ -153,7 +151,7 @@ class Arrays:
                 return io.BytesIO(data[offsets[rows[row]] : offsets[rows[row] + 1]].tobytes())
 
             origin = f"{self.path} ({part})"
-            return encoded_split(labels, kept, encoded, lambda row: f"image {rows[row]} of {origin}", origin)
+            return image_split(labels, kept, encoded, lambda row: f"image {rows[row]} of {origin}", origin)
         images = _array(arrays, f"{part}_images")
         if images.ndim not in (3, 4) or len(images) != count:
             raise ValueError(
@@ -176,19 +174,15 @@ def _array(arrays: dict[str, np.ndarray], name: str) -> np.ndarray:
 # Encoded images of any origin
 
 
-def encoded_split(
-    labels: np.ndarray,
-    class_names: tuple[str, ...],
-    encoded: Callable[[int], Path | io.BytesIO],
-    name: Callable[[int], str],
-    origin: str,
-) -> Split:
-    """`image_split` of images that are grey, if all are, else RGB; the files are opened for their shapes.
+Encoded = Callable[[int], Path | io.BytesIO]
+"""Row -> the file of an image, or its bytes."""
 
-    Raises:
-      ValueError: there is no image, or none can be opened.
-    """
-    if not len(labels):
+
+def _shape_of(
+    count: int, encoded: Encoded, name: Callable[[int], str], origin: str
+) -> tuple[int | None, int | None, int]:
+    """Shape of images that are grey, if all are, else RGB; each is opened."""
+    if not count:
         raise ValueError(f"{origin} has no images")
 
     def header(row: int) -> tuple[int, int, str] | None:
@@ -197,29 +191,34 @@ def encoded_split(
         return None  # not an image; reading it raises
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        opened = pool.map(header, range(len(labels)), chunksize=64)
-        found = list(_progress.track(opened, f"opening {origin}", len(labels), "images"))
-    headers = [one for one in found if one is not None]
+        opened = pool.map(header, range(count), chunksize=64)
+        tracked = _progress.track(opened, f"opening {origin}", count, "images")
+        headers = [one for one in tracked if one is not None]
     if not headers:
         raise ValueError(f"{origin}: none of the images can be opened; the first is {name(0)}")
     channels = 1 if all(one[2] in ("1", "L") for one in headers) else 3
     sizes = {one[:2] for one in headers}
     width, height = next(iter(sizes)) if len(sizes) == 1 else (None, None)
-    return image_split(labels, class_names, (height, width, channels), encoded, name, origin)
+    return height, width, channels
 
 
 def image_split(
     labels: np.ndarray,
     class_names: tuple[str, ...],
-    shape: tuple[int | None, int | None, int],
-    encoded: Callable[[int], Path | io.BytesIO],
+    encoded: Encoded,
     name: Callable[[int], str],
     origin: str,
+    shape: tuple[int | None, int | None, int] | None = None,
 ) -> Split:
-    """A split of encoded images of a shape, None for sizes that differ; decoded in memory if they have one and fit.
+    """A split of encoded images; decoded in memory if they have one size and fit.
 
-    `encoded` gives the file of a row, or its bytes; `name` names it, and `origin` the split, in messages.
+    `name` names a row, and `origin` the split, in messages. Sizes that differ are None in `shape`; without it all
+    images are opened.
+
+    Raises:
+      ValueError: there is no image, or none can be opened.
     """
+    shape = shape or _shape_of(len(labels), encoded, name, origin)
 
     def read(row: int, epoch: int) -> tuple[np.ndarray, ...]:
         with decoding(name(row)):

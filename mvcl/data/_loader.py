@@ -193,7 +193,7 @@ def batches(
     def example(index: np.ndarray, place: int, epoch: int, step: int) -> tuple[int, Example]:
         """Row and arrays of the example at a place of the global batch, or of its replacement."""
         if draws is None:
-            candidates = ((row, 0) for row in _candidates(index, place, len(split), seed, step))
+            candidates = ((int(row), 0) for row in _candidates(index, place, len(split), seed, step))
         else:
             candidates = ((int(index[place]), attempt) for attempt in range(_ATTEMPTS))
         if found := next(_readable(split, "train", candidates, reading, crop, epoch), None):
@@ -251,13 +251,13 @@ def in_order(
 
 def _candidates(index: np.ndarray, place: int, size: int, seed: int, step: int) -> Iterator[int]:
     """The row at a place of a batch, then its replacements, in an order that is the same in every process."""
-    yield int(index[place])
+    yield index[place]
     outside = np.setdiff1d(np.arange(size), index)
     if not len(outside):  # the batch is the whole split
         outside = np.delete(index, place)
     pool = np.random.default_rng((seed, step)).permutation(outside)
     # Places start at different rows of the pool, so that two of them draw different rows.
-    yield from (int(row) for row in np.roll(pool, -place))
+    yield from np.roll(pool, -place)
 
 
 def to_devices(stream: Iterator[Batch], sharding: NamedSharding, ahead: int = 2) -> Iterator[Batch]:

@@ -1,5 +1,6 @@
 """Feature tables as views: MATLAB files, .npz files, and folders with one file per view."""
 
+import contextlib
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
@@ -99,12 +100,9 @@ def _read_mat(path: Path) -> dict[str, Any]:
     """Variables of a MATLAB file: arrays, texts, and lists of them for cell arrays; a sparse matrix is made dense."""
     import scipy.io
 
-    try:
-        return {
-            name: _plain(value) for name, value in scipy.io.loadmat(str(path)).items() if name[:2] != "__"
-        }
-    except NotImplementedError:  # version 7.3, an HDF5 file
-        pass
+    with contextlib.suppress(NotImplementedError):  # version 7.3, an HDF5 file
+        found = scipy.io.loadmat(str(path))
+        return {name: _plain(value) for name, value in found.items() if name[:2] != "__"}
     with _extras.needed("tables", by=f"reading {path}, a MATLAB 7.3 file,"):
         import h5py
     with h5py.File(path, "r") as file:

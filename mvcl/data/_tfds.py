@@ -153,10 +153,10 @@ def open_tfds(
         return image_split(
             labels,
             kept,
-            (height, width, channels or 3),  # without a number of channels images are decoded as RGB
             lambda row: io.BytesIO(parse(source[int(rows[row])])[0]),
             lambda row: f"record {int(rows[row])} of {origin}",
             origin,
+            (height, width, channels or 3),  # without a number of channels images are decoded as RGB
         )
 
     return {part: opened(source, f"{folder} ({part})") for part, source in sources.items()}

@@ -77,9 +77,7 @@ def read_raw(path: Path, allow_pickle: bool, dataset: str) -> dict[str, Utteranc
         elif path.is_file():
             raw = unpickle(io.BytesIO(path.read_bytes()), path, allow_pickle)
         for file in sorted(path.glob("*/*.npy")):
-            with _files.reading(file, ".npy file"):
-                array = np.load(file, mmap_mode="r", allow_pickle=False)
-            raw.setdefault(file.parent.name, {})[file.stem] = array
+            raw.setdefault(file.parent.name, {})[file.stem] = _files.read_npy(file)
         if not isinstance(raw, dict) or not all(isinstance(part, dict) for part in raw.values()):
             raise ValueError("it must contain a dict of splits, each a dict of arrays")
         parts = _ordered({_SPLITS.get(name, str(name)): part for name, part in raw.items()})

@@ -166,15 +166,15 @@ class Claim:
     @property
     def rule(self) -> str:
         """How the answer is found, for readers."""
-        raise NotImplementedError(f"{type(self).__name__} is an interface")
+        raise NotImplementedError
 
     def about(self, study: "Study") -> Sequence[Any]:
         """What of the study the claim is about; a claim about nothing is refused."""
-        raise NotImplementedError(f"{type(self).__name__} is an interface")
+        raise NotImplementedError
 
     def judge(self, found: "Found") -> Verdict:
         """The answer from what was measured."""
-        raise NotImplementedError(f"{type(self).__name__} is an interface")
+        raise NotImplementedError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -319,9 +319,8 @@ def without_data(function: Callable[..., Study], **given: Any) -> Study:
 
 def costs(file: Path) -> dict[str, str]:
     """Scale -> number of runs and cost, for a list of studies."""
-    found = {}
-    for scale, function in scales(file).items():
-        study = without_data(function)
-        runs = len(study.cells) * study.seeds
-        found[scale] = f"{runs} runs ({len(study.cells)} cells, seeds: {study.seeds}); {study.cost}"
-    return found
+    studies = {scale: without_data(function) for scale, function in scales(file).items()}
+    return {
+        scale: f"{len(of.cells) * of.seeds} runs ({len(of.cells)} cells, seeds: {of.seeds}); {of.cost}"
+        for scale, of in studies.items()
+    }

@@ -42,9 +42,7 @@ class Place:
     cell: Cell
     seed: int
     folder: Path
-    task: (
-        Any  # that of the cell as a config is saved, with digests of the code in the study file that it uses
-    )
+    task: Any  # the cell's, as a config is saved, with digests of the code in the study file that it uses
 
     def file(self, ending: str) -> Path:
         """Beside the folder: "json" has the results, "begun.json" the task that was begun, "log" what was printed."""
@@ -262,14 +260,13 @@ class Options:
 
 def overview(opened: Opened, folder: Path) -> str:
     """The runs of a study by state, one in a line, with the reasons of those that are stale or failed."""
-    looks = [(place, look(place)) for place in places(opened.study, folder)]
-    lines = [
-        f"{look.state:8}  {place.name}" + (f": {'; '.join(look.reasons[:3])}" if look.reasons else "")
-        for place, look in looks
-    ]
-    counts = collections.Counter(look.state for _, look in looks)
+    lines, counts = [], collections.Counter[str]()
+    for place in places(opened.study, folder):
+        state, _, reasons = dataclasses.astuple(look(place))
+        lines.append(f"{state:8}  {place.name}" + (f": {'; '.join(reasons[:3])}" if reasons else ""))
+        counts[state] += 1
     total = ", ".join(f"{count} {state}" for state, count in counts.items())
-    return "\n".join([*lines, "", f"{len(looks)} runs: {total}", f"cost of all: {opened.study.cost}"])
+    return "\n".join([*lines, "", f"{len(lines)} runs: {total}", f"cost of all: {opened.study.cost}"])
 
 
 def on_this_machine(opened: Opened, folder: Path, options: Options) -> None:
@@ -306,14 +303,10 @@ def on_slurm(opened: Opened, folder: Path, options: Options) -> None:
 
     slurm = options.slurm
     given = {"mem_gb": slurm.memory_gb, "slurm_partition": slurm.partition, "slurm_account": slurm.account}
+    given |= {"timeout_min": slurm.minutes, "cpus_per_task": slurm.cpus, "gpus_per_node": slurm.gpus}
+    given = {name: value for name, value in given.items() if value is not None}
     executor = submitit.AutoExecutor(folder=folder / "logs" / "%j", cluster="slurm")
-    executor.update_parameters(
-        name=f"mvcl-{opened.name}",
-        timeout_min=slurm.minutes,
-        cpus_per_task=slurm.cpus,
-        gpus_per_node=slurm.gpus,
-        **{name: value for name, value in given.items() if value is not None},
-    )
+    executor.update_parameters(name=f"mvcl-{opened.name}", **given)
     command = _command(opened, folder, options)
     with executor.batch():
         submitted = [executor.submit(in_job, command) for _ in range(options.jobs)]
