@@ -133,8 +133,8 @@ def read_sleep_edfx(path: Path, channels: Sequence[str]) -> Recording:
         row[:] = raw.get_data(picks=[channel], verbose="ERROR")[0] * 1e6
     _edf_channels(hypnograms[0])
     found = mne.read_annotations(hypnograms[0])
-    spans = zip(found.onset.tolist(), found.duration.tolist(), found.description.tolist())
-    return signals, float(raw.info["sfreq"]), [(at, at + long, text) for at, long, text in spans]
+    ends = (found.onset + found.duration).tolist()
+    return signals, float(raw.info["sfreq"]), [*zip(found.onset.tolist(), ends, found.description.tolist())]
 
 
 def _edf_channels(path: Path) -> list[str]:

@@ -216,8 +216,7 @@ def _present(views: Mapping[str, np.ndarray], ids: Sequence[str]) -> np.ndarray:
         if view.shape[1] == 0 or not here.any():
             missing = "example" if view.shape[1] else "columns of features"
             raise ValueError(f"view {name} has no {missing}")
-        bad = ~np.isfinite(view) & here[:, None]
-        if bad.any():
+        if (bad := ~np.isfinite(view) & here[:, None]).any():
             row, column = np.argwhere(bad)[0]
             raise ValueError(
                 f"view {name} has {bad.sum()} entries that are NaN, empty or infinite, the first in column "

@@ -143,22 +143,18 @@ class Synthetic:
             rows = (number + self.classes * (turn % (len(split) // self.classes)) for split in seen)
             return tuple(split.read(row, epoch)[0] for split, row in zip(seen, rows))
 
-        image = (*((None, None) if self.sizes == "different" else (self.image_size,) * 2), self.channels)
         train = class_draws(
             range(self.classes),
             names,
-            ExampleSpec((image,) * len(seen), self.domains[:-1]),
+            ExampleSpec(seen[0].spec.shapes * len(seen), self.domains[:-1]),
             images=sum(map(len, seen)),
             size=self.classes_per_draw,
             seed=self.seed,
             read=read,
         )
-        size = len(seen[0])
+        size, labels = len(seen[0]), np.concatenate([split.labels for split in seen])
         whole = Split(
-            np.concatenate([split.labels for split in seen]),
-            names,
-            seen[0].spec,
-            lambda row, epoch: seen[row // size].read(row % size, epoch),
+            labels, names, seen[0].spec, lambda row, epoch: seen[row // size].read(row % size, epoch)
         )
         return {"train": train, "seen": whole, "test": splits[f"{self.domains[-1]}/test"], **splits}
 

@@ -1,6 +1,7 @@
 """Utterances as text, audio and vision feature sequences, with a sentiment score for regression."""
 
 import dataclasses
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -108,6 +109,8 @@ class Sentiment:
         }
         every = np.unique([video for of_part in videos.values() for video in of_part])
 
+        spec = ExampleSpec(shapes, VIEWS, given=True)
+
         def opened(name: str) -> Split:
             rows = np.flatnonzero(of_record == name)
 
@@ -119,16 +122,10 @@ class Sentiment:
                 return tuple(found)
 
             labels = np.asarray([one for item in parts[name] for one in item["labels"]], np.float32)
-            present = np.asarray([one for item in parts[name] for one in item["lengths"]]) > 0
+            lengths = np.asarray([one for item in parts[name] for one in item["lengths"]])
+            present = None if lengths.all() else lengths > 0
             groups = np.searchsorted(every, videos[name]).astype(np.int32) if name in videos else None
-            split = Split(
-                labels,
-                (),
-                ExampleSpec(shapes, VIEWS, given=True),
-                read,
-                present=None if present.all() else present,
-                groups=groups,
-            )
+            split = Split(labels, (), spec, read, present=present, groups=groups)
             return dataclasses.replace(split, arrays=split.take(np.arange(len(split)))) if whole else split
 
         return {name: opened(name) for name in names}
@@ -170,13 +167,11 @@ Opened = tuple[Sequence[Mapping[str, Any]], tuple[tuple[int, ...], ...], Cuts]
 
 
 def _in_memory(splits: dict[str, Utterances]) -> Opened:
-    shapes = _shapes(splits, (np.iinfo(int).max,) * len(VIEWS))
-    cuts, items = [], []
-    for name, split in _progress.track(splits.items(), "reading utterances", len(splits), "splits"):
-        found, facts = _converted(split, name, range(len(split.labels)), [time for time, _ in shapes])
-        cuts += found
-        items.append(facts)
-    return items, tuple(shapes), cuts.__getitem__
+    most = (sys.maxsize,) * len(VIEWS)
+    tracked = _progress.track(splits.items(), "reading utterances", len(splits), "splits")
+    found = [_converted(split, name, range(len(split.labels)), most) for name, split in tracked]
+    cuts = [cut for of_split, _ in found for cut in of_split]
+    return [facts for _, facts in found], tuple(_shapes(splits, most)), cuts.__getitem__
 
 
 def _open_prepared(path: Path, dataset: str) -> Opened:

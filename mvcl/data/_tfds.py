@@ -272,13 +272,10 @@ class PrepareTransfer:
 
     def run(self) -> Path:
         """Prepare them and return the folder of the last one; an archive that is not given is named first."""
-        folder = Path()
-        names = sorted(self.names, key=lambda name: TRANSFER[name].tfds != "")
-        for name in _progress.track(names, "transfer set", len(names), "sets"):
-            tfds = TRANSFER[name].tfds
-            folder = (
-                prepare(tfds, self.directory) if tfds else _unpack_aircraft(self.aircraft, self.directory)
-            )
+        folder, where = Path(), self.directory
+        sets = sorted((TRANSFER[name].tfds for name in self.names), key=bool)
+        for tfds in _progress.track(sets, "transfer set", len(sets), "sets"):
+            folder = prepare(tfds, where) if tfds else _unpack_aircraft(self.aircraft, where)
             _progress.line(str(folder))
         return folder
 

@@ -201,19 +201,18 @@ def _features(
         with _files.reading(given, f"--{view}, a folder with NAME.npy for each utterance, or an .npz"):
             archive = np.load(path, allow_pickle=False)
 
-    def load(name: str) -> np.ndarray:
-        if archive is not None:
-            return archive[name]
-        if (file := path / f"{name}.npy").is_file():
-            return np.load(file, mmap_mode="r", allow_pickle=False)
-        if not (path / name).is_dir():
-            raise ValueError("it is missing; for an utterance without this view write zeros (1, d)")
-        frames = [np.load(frame, allow_pickle=False) for frame in sorted((path / name).glob("*.npy"))]
-        return np.stack([frame.reshape(-1) for frame in frames]) if frames else np.zeros((0, 0), np.float32)
-
     def rows(name: str) -> np.ndarray:
         with _files.reading(path / name, f"--{view} of an utterance, numbers (time, d) or (d,)"):
-            array = load(name)
+            if archive is not None:
+                array = archive[name]
+            elif (file := path / f"{name}.npy").is_file():
+                array = np.load(file, mmap_mode="r", allow_pickle=False)
+            elif (path / name).is_dir():
+                files = sorted((path / name).glob("*.npy"))
+                frames = [np.load(frame, allow_pickle=False).reshape(-1) for frame in files]
+                array = np.stack(frames) if frames else np.zeros(0)
+            else:
+                raise ValueError("it is missing; for an utterance without this view write zeros (1, d)")
             array = array[0] if array.ndim == 3 and len(array) == 1 else array
             if array.dtype.kind not in "fiu" or (array.size and array.ndim not in (1, 2)):
                 raise ValueError(f"got {array.shape} {array.dtype}")

@@ -19,6 +19,7 @@ from mvcl.studies._grid import Baseline, Cell, Found, Measure, Opened, Values, p
 _ROWS = ("untrained encoder", "raw input")
 _COLOURS = ("#0072b2", "#d55e00", "#00805c", "#cc79a7", "#7a5195", "#8a6d00", "#4d4d4d", "#56b4e9")
 _MARKERS = "osD^vP*X"
+_COPIED = ("title", "about", "cost", "seeds", "columns", "along", "reference")
 _NOT_ABOVE = (
     "≈: not better than the untrained encoder and the raw input (the paired 95% interval to the better of them reaches "
     "0), so this value cannot tell objectives apart."
@@ -67,21 +68,15 @@ def numbers(opened: Opened, folder: Path) -> dict[str, Any]:
     return {
         "name": opened.name,
         "scale": opened.scale,
-        "title": study.title,
-        "about": study.about,
+        **{name: getattr(study, name) for name in _COPIED},
         # where files lie is of no use to readers
         "command": " ".join(["mvcl study", *(a.rpartition("/")[2] for a in opened.arguments)]),
         "commit": ", ".join(sorted({record["commit"] for record in records})),
         "machine": "; ".join(sorted({record["machine"] for record in records})),
         "versions": {n: ", ".join(sorted({record["versions"][n] for record in records})) for n in versions},
         "date": max((record["date"] for record in records), default=""),
-        "cost": study.cost,
         "seconds": round(sum(record.get("seconds", 0.0) for record in records)),
-        "seeds": study.seeds,
         "factors": list(study.cells[0].factors),
-        "columns": study.columns,
-        "along": study.along,
-        "reference": study.reference,
         "measures": [dataclasses.asdict(m) | {"label": m.label or m.name} for m in study.measures],
         "cells": [
             _cell(found, cell, of_cell) | {"separates": {m: of[0][i] for m, of in baselines.items()}}
