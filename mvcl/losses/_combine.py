@@ -235,11 +235,28 @@ def _over_pairs(
     reduction: str = "mean",
     projected: bool | None = None,
 ) -> jax.Array:
-    there = _checks.mask(mask, z.shape[:2])
+    """The pair loss over these pairs, of all at once where it declares its terms, which (k, k, n) weights multiply.
+
+    `projected` is None for vectors as they were given, which the pair loss prepares. Else they are ready, and it says
+    whether they are unit vectors or means of some.
+    """
+    there, declared = _checks.mask(mask, z.shape[:2]), takes(pair_loss)
     left, right = emb.sides(pairs)
     factors = None if weights is None else weights[left, right]
     of_instances = factors if factors is not None and factors.ndim == 2 else None
-    values = _values(pair_loss, z, pairs, there, options, weights=of_instances, projected=projected)
+    if declared.terms is None:
+        left_alone = {"normalize": False} if declared.normalize and projected is not None else {}
+        values = _one_by_one(functools.partial(pair_loss, **options, **left_alone), z, pairs, there)
+    else:
+        given = filled(pair_loss, options | {"mask": there})
+        normalize, axis_name, block_size = (
+            given.pop(o, None) for o in ("normalize", "axis_name", "block_size")
+        )
+        if projected is None:
+            e = emb.embedded(z, normalize, given.pop("mask"), axis_name, block_size)
+        else:
+            e = Vectors(z, given.pop("mask"), axis_name, _checks.block_size(block_size), projected)
+        values = emb.mean_terms(declared.terms(e, pairs, **given), axis_name, of_instances)
     if factors is not None and of_instances is None:
         values = values * factors.astype(values.dtype)
     if there is None:
@@ -248,34 +265,6 @@ def _over_pairs(
     exists = _numerics.device_sum(jnp.sum(there[left] & there[right], axis=1), options.get("axis_name")) > 0
     total = jnp.sum(jnp.where(exists, values, 0))
     return total / jnp.maximum(exists.sum(), 1).astype(total.dtype) if reduction == "mean" else total
-
-
-def _values(
-    pair_loss: PairLoss,
-    z: jax.Array,
-    pairs: Pairs,
-    mask: jax.Array | None,
-    options: dict[str, Any],
-    *,
-    weights: jax.Array | None = None,
-    projected: bool | None = None,
-) -> jax.Array:
-    """(pairs,): the pair loss of each, at once where it declares its terms.
-
-    `projected` is None for vectors as they were given, which the pair loss prepares. Else they are ready, and it says
-    whether they are unit vectors or means of some. (pairs, n) weights multiply the terms.
-    """
-    declared = takes(pair_loss)
-    if declared.terms is None:
-        left_alone = {"normalize": False} if declared.normalize and projected is not None else {}
-        return _one_by_one(functools.partial(pair_loss, **options, **left_alone), z, pairs, mask)
-    given = filled(pair_loss, options | {"mask": mask})
-    normalize, axis_name, block_size = (given.pop(o, None) for o in ("normalize", "axis_name", "block_size"))
-    if projected is None:
-        e = emb.embedded(z, normalize, given.pop("mask"), axis_name, block_size)
-    else:
-        e = Vectors(z, given.pop("mask"), axis_name, _checks.block_size(block_size), projected)
-    return emb.mean_terms(declared.terms(e, pairs, **given), axis_name, weights)
 
 
 def _one_by_one(loss: PairLoss, z: jax.Array, pairs: Pairs, mask: jax.Array | None) -> jax.Array:

@@ -96,12 +96,40 @@ class SinkhornOutput:
         return len(self.a_s)
 
     @property
+    @jax.jit
     def primal(self) -> jax.Array:
         """Scalar, a bound of `<P, C> + epsilon <P, log P - 1>` from above, of a plan whose marginals are the weights.
 
-        That plan is the solver's, scaled down where it is too large and filled up where it lacks mass.
+        The solver's plan, every view scaled down to its weights, lacks e_l in the marginals: the product of all e_l is
+        added. The entropy of the sum is bounded by convexity, which costs nothing where the marginals fit.
         """
-        return _primal(self)
+        costs, weights, epsilon, scaled = self.costs, self.a_s, self._constant_epsilon, self._scaled
+        dtype = costs.dtype
+        found = marginals(costs, scaled, epsilon)
+        lower = [
+            jnp.where(
+                a > 0, jnp.minimum(jnp.log(jnp.where(a > 0, a, 1)) - jnp.log(jnp.where(m > 0, m, 1)), 0), 0
+            )
+            for a, m in zip(weights, found)
+        ]
+        scaled = tuple(f + step for f, step in zip(scaled, lower))
+        found = marginals(costs, scaled, epsilon)
+        total, mass = jnp.sum(weights[0]), jnp.sum(found[0])
+        zero = jnp.zeros((), dtype)
+        terms = (epsilon * jnp.sum(jnp.where(a > 0, m * f, 0)) for a, m, f in zip(weights, found, scaled))
+        of_plan = sum(terms, start=zero)
+        rest = [jnp.maximum(a - m, 0) for a, m in zip(weights, found)]
+        lacking = jnp.maximum(total - mass, 0)
+        some = lacking > 0
+        q = jnp.where(some, lacking, 1)
+        shares = [
+            jnp.where(some, e / jnp.maximum(jnp.sum(e), jnp.finfo(dtype).tiny), a / total)
+            for e, a in zip(rest, weights)
+        ]
+        entropy = sum((jnp.sum(xlogy(e, e)) for e in shares), start=zero)
+        of_product = q * (_mean_cost(costs, shares) + epsilon * (entropy + jnp.log(total)))
+        of_plan += epsilon * mass * jnp.log(total / mass)
+        return of_plan + jnp.where(some, of_product, 0) - epsilon * total
 
     @property
     def gap(self) -> jax.Array:
@@ -128,6 +156,7 @@ class SinkhornOutput:
         """Entries (t,) of the plan at t tuples, given as (t, k) whole numbers that are checked unless traced."""
         return _entries(self, self._tuples("indices", indices))
 
+    @partial(jax.jit, static_argnums=1)
     def plan(self, max_entries: int = 2**26) -> jax.Array:
         """The whole plan as a tensor (n_1, ..., n_k); ValueError for more than `max_entries`."""
         if math.prod(self.shape) > max_entries:
@@ -135,7 +164,8 @@ class SinkhornOutput:
                 f"the plan of shape {self.shape} has {math.prod(self.shape):.3g} entries, above "
                 f"max_entries={max_entries}; marginal, pair_marginal, entries and partners need no tensor"
             )
-        return _plan(self)
+        terms = [place(f, (view,), self.n_marginals) for view, f in enumerate(self._scaled)]
+        return jnp.exp(reduce(jnp.add, terms, -self.costs.tensor() / self._constant_epsilon))
 
     def partners(self, l: int) -> jax.Array:
         """The most likely tuple of each point of view l: (n_l, k) whole numbers, column l counting up.
@@ -301,12 +331,6 @@ def _entries(out: SinkhornOutput, indices: jax.Array) -> jax.Array:
     return jnp.exp(exponent - out.costs.entries(indices) / out._constant_epsilon)
 
 
-@jax.jit
-def _plan(out: SinkhornOutput) -> jax.Array:
-    terms = [place(f, (view,), out.n_marginals) for view, f in enumerate(out._scaled)]
-    return jnp.exp(reduce(jnp.add, terms, -out.costs.tensor() / out._constant_epsilon))
-
-
 @partial(jax.jit, static_argnums=1)
 def _partners(out: SinkhornOutput, view: int) -> jax.Array:
     costs, scaled, epsilon = out.costs, out._scaled, out._constant_epsilon
@@ -338,40 +362,6 @@ def _partners(out: SinkhornOutput, view: int) -> jax.Array:
     at = lax.map(place_in_rest, found)
     index = dict(zip((*group, *rest), (*found, *jnp.unravel_index(at, of_rest))))
     return jnp.stack([index[v].astype(jnp.int32) for v in range(len(shape))], axis=1)
-
-
-@jax.jit
-def _primal(out: SinkhornOutput) -> jax.Array:
-    """An upper bound of the primal objective `<P, C> + ε <P, log P - 1>` of a plan with the right marginals.
-
-    The plan of the potentials, every view scaled down to its weights, lacks e_l in the marginals: the product of all
-    e_l is added. The entropy of the sum is bounded by convexity, which costs nothing where the marginals fit.
-    """
-    costs, weights, epsilon, scaled = out.costs, out.a_s, out._constant_epsilon, out._scaled
-    dtype = costs.dtype
-    found = marginals(costs, scaled, epsilon)
-    lower = [
-        jnp.where(a > 0, jnp.minimum(jnp.log(jnp.where(a > 0, a, 1)) - jnp.log(jnp.where(m > 0, m, 1)), 0), 0)
-        for a, m in zip(weights, found)
-    ]
-    scaled = tuple(f + step for f, step in zip(scaled, lower))
-    found = marginals(costs, scaled, epsilon)
-    total, mass = jnp.sum(weights[0]), jnp.sum(found[0])
-    zero = jnp.zeros((), dtype)
-    terms = (epsilon * jnp.sum(jnp.where(a > 0, m * f, 0)) for a, m, f in zip(weights, found, scaled))
-    of_plan = sum(terms, start=zero)
-    rest = [jnp.maximum(a - m, 0) for a, m in zip(weights, found)]
-    lacking = jnp.maximum(total - mass, 0)
-    some = lacking > 0
-    q = jnp.where(some, lacking, 1)
-    shares = [
-        jnp.where(some, e / jnp.maximum(jnp.sum(e), jnp.finfo(dtype).tiny), a / total)
-        for e, a in zip(rest, weights)
-    ]
-    entropy = sum((jnp.sum(xlogy(e, e)) for e in shares), start=zero)
-    of_product = q * (_mean_cost(costs, shares) + epsilon * (entropy + jnp.log(total)))
-    of_plan += epsilon * mass * jnp.log(total / mass)
-    return of_plan + jnp.where(some, of_product, 0) - epsilon * total
 
 
 def _mean_cost(costs: TupleCosts, shares: Vectors) -> jax.Array:

@@ -205,11 +205,6 @@ class _End(NamedTuple):
     status: jax.Array
 
 
-@partial(jax.jit, static_argnums=0)
-def _solve(options: _Options, problem: Problem) -> _End:
-    return _minimum(options, problem)
-
-
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _minimum(options: _Options, problem: Problem) -> _End:
     """The iteration's result, of which only `dual` has a derivative."""
@@ -232,6 +227,9 @@ def _(options: _Options, primals: tuple[Problem], tangents: tuple[Problem]) -> t
     ]
     total = sum(terms, start=slopes.epsilon * change.epsilon)
     return out, jax.tree.map(jnp.zeros_like, out)._replace(dual=total)
+
+
+_solve = jax.jit(_minimum, static_argnums=0)
 
 
 class _Carry(NamedTuple):
