@@ -32,29 +32,24 @@ def _all_pairs(
     **options: Any,
 ) -> jax.Array:
     z = _checks.views(z, options.get("axis_name"))
-    k = z.shape[0]
+    k, n, _ = z.shape
     chosen = tuple(
         (l, m)
         for l in range(k)
         for m in range(k)
         if l < m or (l > m and pairs != "unordered") or (l == m and pairs == "all")
     )
-    factors = None if weights is None else _pair_weights(weights, z, pair)
+    factors = None
+    if weights is not None:
+        factors = _checks.numbers("weights", weights, jnp.promote_types(z.dtype, jnp.float32))
+        if factors.shape not in ((k, k), (k, k, n)):
+            raise ValueError(f"weights must have shape ({k}, {k}) or ({k}, {k}, {n}), got {factors.shape}")
+        if factors.ndim == 3 and takes(pair).terms is None:
+            raise ValueError(
+                f"weights must have shape ({k}, {k}) for {name(pair)}, which does not declare the terms of its mean "
+                f"over instances, got {factors.shape}"
+            )
     return _over_pairs(pair, z, chosen, mask, options, weights=factors, reduction=reduction)
-
-
-def _pair_weights(weights: ArrayLike, z: jax.Array, pair: PairLoss) -> jax.Array:
-    """(k, k) or (k, k, n) weights, of the dtype of the computation."""
-    k, n, _ = z.shape
-    factors = _checks.numbers("weights", weights, jnp.promote_types(z.dtype, jnp.float32))
-    if factors.shape not in ((k, k), (k, k, n)):
-        raise ValueError(f"weights must have shape ({k}, {k}) or ({k}, {k}, {n}), got {factors.shape}")
-    if factors.ndim == 3 and takes(pair).terms is None:
-        raise ValueError(
-            f"weights must have shape ({k}, {k}) for {name(pair)}, which does not declare the terms of its mean over "
-            f"instances, got {factors.shape}"
-        )
-    return factors
 
 
 @declare(made=_all_pairs, of_pair={"operands": Operands.VIEWS, "pair_weights": True})

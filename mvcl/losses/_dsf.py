@@ -130,7 +130,12 @@ def _similarities(
     x = vectors(own[:, None] * direction[0] / t, jnp.ones_like(own) / t, 0)
     y = vectors(kappa[1][:, None] * direction[1], constant - log_series(order, kappa[1]), 1)
     if given.queue is not None:
-        along, _, far = _fit(_queue(given.queue, d, e.z.dtype), scale, given.normalize_concentration)
+        rows = _checks.array("queue", given.queue, "q d")
+        if rows.shape[1] != d:
+            raise ValueError(f"queue must have shape (q, {d}), got {rows.shape}")
+        rows = lax.stop_gradient(rows).astype(e.z.dtype)
+        rows = jnp.where(_length(rows)[:, None] > 1, _numerics.unit(rows), rows)
+        along, _, far = _fit(rows, scale, given.normalize_concentration)
         if given.queue_concentration == "batch_mean":
             far = jnp.broadcast_to(mean_kappa, far.shape)
         extra = vectors(far[:, None] * along, constant - log_series(order, far), None)
@@ -193,15 +198,6 @@ def _fit(
     resultant = scale * _length(means)
     kappa = resultant * (d - resultant**2) / (1 - resultant**2)
     return _numerics.unit(means), resultant, kappa / d if normalize_concentration else kappa
-
-
-def _queue(queue: ArrayLike, d: int, dtype: jnp.dtype) -> jax.Array:
-    """The queue's mean vectors, those longer than 1 as unit vectors."""
-    extra = _checks.array("queue", queue, "q d")
-    if extra.shape[1] != d:
-        raise ValueError(f"queue must have shape (q, {d}), got {extra.shape}")
-    extra = lax.stop_gradient(extra).astype(dtype)
-    return jnp.where(_length(extra)[:, None] > 1, _numerics.unit(extra), extra)
 
 
 def _length(x: jax.Array) -> jax.Array:

@@ -1,11 +1,9 @@
 """A problem of optimal transport from a user's arguments, checked: costs, weights and first potentials."""
 
 import dataclasses
-import functools
 import math
-import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +11,7 @@ import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
-from mvcl import _checks, _numerics
+from mvcl import _checks, _numerics, transport  # ott is imported on first use, being slow to import
 from mvcl.transport._contraction import groups
 from mvcl.transport._costs import (
     NAMED_COSTS,
@@ -26,9 +24,6 @@ from mvcl.transport._costs import (
     views_of_pairs,
 )
 
-if TYPE_CHECKING:
-    from ott.geometry.costs import CostFn
-
 TupleCost = Callable[[jax.Array], jax.Array]
 AutoPath = Literal["auto"] | Path
 
@@ -36,21 +31,6 @@ _SUM_OF_PAIRS: tuple[Path, ...] = ("pairwise", "logsumexp", "dense")
 _DENSE_LIMIT = 2**31
 # Relative difference of the sums of weights that is taken for rounding.
 SUMS = 1e-5
-
-
-@functools.cache
-def ott(name: str) -> Any:
-    """`CostFn` or `Epsilon` of ott, imported on first use: ott takes longer to import than the rest of the package."""
-    with warnings.catch_warnings():
-        # ott imports jaxopt, which warns on import that it is no longer maintained; no user of ours can act on it.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        if name == "CostFn":
-            from ott.geometry.costs import CostFn
-
-            return CostFn
-        from ott.geometry.epsilon_scheduler import Epsilon
-
-        return Epsilon
 
 
 class Problem(NamedTuple):
@@ -65,7 +45,7 @@ class Problem(NamedTuple):
 
 def tuple_costs(
     z: ArrayLike | Sequence[ArrayLike],
-    cost: "CostName | CostFn | Sequence[CostFn] | TupleCost" = "circular_variance",
+    cost: "CostName | transport.CostFn | Sequence[transport.CostFn] | TupleCost" = "circular_variance",
     *,
     scale: float = 1.0,
     path: AutoPath = "auto",
@@ -97,9 +77,12 @@ def tuple_costs(
     there = _checks.mask(present, (len(shape), shape[0]), "present")
     if there is not None:
         points = tuple(jnp.where(p[:, None], x, 0) for x, p in zip(points, there))
-    form = _form(cost)
-    if form is not None:
-        return _of_form(form, points, there, scale, path)
+    if isinstance(cost, str):
+        cost = NAMED_COSTS[_checks.option("cost", cost, NAMED_COSTS)]
+    elif not isinstance(cost, PairForm) and isinstance(cost, transport.CostFn | Sequence):
+        cost = SumOverPairs(cost)  # type: ignore[arg-type]
+    if isinstance(cost, PairForm):
+        return _of_form(cost, points, there, scale, path)
     if not callable(cost):
         raise ValueError(
             "cost must be a name, a cost of mvcl.transport, a CostFn, several of them or a function of a (k, d) stack, "
@@ -111,12 +94,12 @@ def tuple_costs(
             "value for fewer views; a sum over pairs has one"
         )
     _choose_path(path, ("dense",), "a function of a (k, d) stack", shape)
-    return TupleCosts((scale * _cost_tensor(points, cost),), path="dense")  # type: ignore[arg-type]
+    return TupleCosts((scale * _cost_tensor(points, cost),), path="dense")
 
 
 def costs_of(
     z: ArrayLike | Sequence[ArrayLike] | TupleCosts | None,
-    cost: "CostName | CostFn | Sequence[CostFn] | TupleCost",
+    cost: "CostName | transport.CostFn | Sequence[transport.CostFn] | TupleCost",
     pair_costs: ArrayLike | Sequence[ArrayLike] | None,
     cost_tensor: ArrayLike | None,
     path: AutoPath,
@@ -136,7 +119,14 @@ def costs_of(
     elif pair_costs is not None:
         costs = _costs_of_pairs(pair_costs, path)
     elif cost_tensor is not None:
-        costs = _costs_of_tensor(cost_tensor, path)
+        array = _checks.floating("cost_tensor", cost_tensor)
+        if array.ndim < 2 or 0 in array.shape:
+            raise ValueError(
+                "cost_tensor must have shape (n_1, ..., n_k) with k >= 2 and points in every view, got "
+                f"{array.shape}"
+            )
+        _choose_path(path, ("dense",), "a cost tensor", array.shape)
+        costs = TupleCosts((_numerics.widen(array),), path="dense")
     else:
         assert z is not None
         points = checked_points(z)
@@ -144,17 +134,6 @@ def costs_of(
         return tuple_costs(points, cost, path=path)
     _check_operations(costs.shape, max_operations)
     return costs
-
-
-def _form(cost: object) -> PairForm | None:
-    """How the cost follows from a sum over pairs; None for other functions of a (k, d) stack."""
-    if isinstance(cost, str):
-        return NAMED_COSTS[_checks.option("cost", cost, NAMED_COSTS)]
-    if isinstance(cost, PairForm):
-        return cost
-    if isinstance(cost, ott("CostFn") | Sequence):
-        return SumOverPairs(cost)  # type: ignore[arg-type]
-    return None
 
 
 def _of_form(
@@ -199,17 +178,6 @@ def _costs_of_pairs(matrices: ArrayLike | Sequence[ArrayLike], path: AutoPath) -
             f"{sizes} points, got {shapes}"
         )
     return _held(TupleCosts(tuple(_numerics.widen(a) for a in arrays)), path, _SUM_OF_PAIRS, "pair_costs")
-
-
-def _costs_of_tensor(tensor: ArrayLike, path: AutoPath) -> TupleCosts:
-    """Costs that are given as a tensor."""
-    array = _checks.floating("cost_tensor", tensor)
-    if array.ndim < 2 or 0 in array.shape:
-        raise ValueError(
-            f"cost_tensor must have shape (n_1, ..., n_k) with k >= 2 and points in every view, got {array.shape}"
-        )
-    _choose_path(path, ("dense",), "a cost tensor", array.shape)
-    return TupleCosts((_numerics.widen(array),), path="dense")
 
 
 def checked_points(z: ArrayLike | Sequence[ArrayLike]) -> tuple[jax.Array, ...]:

@@ -3,14 +3,14 @@
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
-from mvcl import _checks, _numerics
+from mvcl import _checks, _numerics, transport
 from mvcl.transport import _problem
 from mvcl.transport._blocks import (
     Vectors,
@@ -29,19 +29,15 @@ from mvcl.transport._derivatives import Point, over_devices, potentials_of, slop
 from mvcl.transport._output import SinkhornOutput, Status
 from mvcl.transport._problem import Problem
 
-if TYPE_CHECKING:
-    from ott.geometry.costs import CostFn
-    from ott.geometry.epsilon_scheduler import Epsilon
-
 
 def multimarginal_sinkhorn(
     z: ArrayLike | Sequence[ArrayLike] | TupleCosts | None = None,
-    cost: "CostName | CostFn | Sequence[CostFn] | _problem.TupleCost" = "circular_variance",
+    cost: "CostName | transport.CostFn | Sequence[transport.CostFn] | _problem.TupleCost" = "circular_variance",
     *,
     a_s: Sequence[ArrayLike | None] | None = None,
     pair_costs: ArrayLike | Sequence[ArrayLike] | None = None,
     cost_tensor: ArrayLike | None = None,
-    epsilon: "ArrayLike | Epsilon" = 0.2,
+    epsilon: "ArrayLike | transport.Epsilon" = 0.2,
     threshold: float = 1e-3,
     max_iterations: int = 100,
     path: _problem.AutoPath = "auto",
@@ -124,7 +120,7 @@ def multimarginal_sinkhorn(
     block_size = _checks.block_size(block_size)
     costs = _problem.costs_of(z, cost, pair_costs, cost_tensor, path, max_operations)
     weights = _problem.checked_weights(a_s, costs)
-    schedule = epsilon if isinstance(epsilon, _problem.ott("Epsilon")) else _problem.ott("Epsilon")(epsilon)
+    schedule = epsilon if isinstance(epsilon, transport.Epsilon) else transport.Epsilon(epsilon)
     target = _checks.scalar("epsilon", schedule.target, costs.dtype, positive=True)
     work = default_work() if block_size is None else Work(block_size * max(costs.shape))
     options = _Options(
@@ -299,10 +295,11 @@ def _pass(options: _Options, way: Way, kernels: Kernels | None, problem: Problem
     """Measures the group whose turn it is, and updates it unless the potentials fit."""
     costs, weights, epsilon = problem.costs, problem.weights, problem.epsilon
     both, axis_name = groups(len(costs.shape)), options.work.axis_name
-    schedule = _problem.ott("Epsilon")(epsilon, options.epsilon_init, options.epsilon_decay)
+    schedule = transport.Epsilon(epsilon, options.epsilon_init, options.epsilon_decay)
     sweep = carry.passes // 2
     # The last sweep is made at the target whatever the schedule says, and so is its measurement.
-    eps = jnp.where(sweep >= options.max_iterations - 1, epsilon, schedule(sweep)).astype(costs.dtype)
+    eps = jnp.asarray(schedule(sweep))  # type: ignore[arg-type]
+    eps = jnp.where(sweep >= options.max_iterations - 1, epsilon, eps).astype(costs.dtype)
 
     def update(
         group: tuple[int, ...], costs: TupleCosts, potentials: tuple[jax.Array, ...], eps: jax.Array
