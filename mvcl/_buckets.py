@@ -110,8 +110,12 @@ def local_copy(given: str | os.PathLike[str]) -> Path:
     _progress.line(f"copying {place} ({len(listing)} files, {size / 2**20:,.1f} MiB) to {copy}")
     with tempfile.TemporaryDirectory(dir=cache, prefix=".unfinished_") as temporary:
         whole = Path(temporary) / "whole"
-        with named(place):
-            _copy(listing, whole / place.name)
+        files = [whole / place.name / name for name in listing]
+        with named(place), _progress.during("copying from the bucket"):
+            _client().get([remote for remote, *_ in listing.values()], list(map(str, files)))
+        for file, (remote, size, _) in zip(files, listing.values(), strict=True):
+            if not file.is_file() or file.stat().st_size != size:
+                raise OSError(f"the copy of {remote} has not its {size} bytes")
         folder.parent.mkdir(parents=True, exist_ok=True)
         try:
             whole.rename(folder)
@@ -162,13 +166,3 @@ def _listing(place: Path) -> dict[str, tuple[str, int, str]]:
         for name, entry in _client().find(str(place), detail=True).items()
         if entry["type"] == "file" and not name.endswith("/")  # marks an empty folder
     }
-
-
-def _copy(listing: dict[str, tuple[str, int, str]], target: Path) -> None:
-    """Copy listed objects, and check their sizes."""
-    files = [target / name if name else target for name in listing]
-    with _progress.during("copying from the bucket"):
-        _client().get([remote for remote, *_ in listing.values()], list(map(str, files)))
-    for file, (remote, size, _) in zip(files, listing.values(), strict=True):
-        if not file.is_file() or file.stat().st_size != size:
-            raise OSError(f"the copy of {remote} has not its {size} bytes")

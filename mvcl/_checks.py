@@ -190,11 +190,9 @@ def aggregation(name: str, value: str | float) -> float:
 
 def block_size(value: int | None) -> int | None:
     """A positive whole number of rows, or None."""
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, Integral) or value < 1):
         raise ValueError(f"block_size must be None or a whole number >= 1, got {value!r}")
-    return int(value)
+    return None if value is None else int(value)
 
 
 def _least_rows(axis_name: str | None) -> int:

@@ -393,7 +393,6 @@ def start(distributed: Any = None) -> None:
 
 
 def _write_results(file: Path, results: Any) -> None:
-    """Write results as JSON."""
     from mvcl import _files
 
     _files.write_whole(file, json.dumps(results, indent=1, default=dataclasses.asdict) + "\n")

@@ -68,14 +68,9 @@ def run_folder(run: str | Path) -> Path:
 
 
 def copy(source: str, out: Path | None) -> tuple[Path, list[str]]:
-    """Write a copy of a config or study of the project.
+    """Write a copy of a config, NAME or NAME:VARIANT, or of studies/NAME; the file and the words of its command.
 
-    Args:
-      source: name of a config, with or without a variant, or studies/NAME.
-      out: file to write; None: the last part of the name, in the working directory.
-
-    Returns:
-      The file, and the words of the command that runs it.
+    `out` None is the last part of the name, in the working directory.
 
     Raises:
       ValueError: there is no such config, or the file exists, is in a bucket or does not end in .py.

@@ -114,7 +114,18 @@ def _shown(what: str, total: int | None, unit: str) -> Iterator[int | None]:
     if outermost:
         _state.due = time.monotonic() + _FIRST
         if sys.stdout.isatty() and not _state.silent:
-            _state.bars = _terminal()
+            from rich import console, progress  # a tenth of a second: only at a terminal
+
+            _state.bars = progress.Progress(
+                progress.TextColumn("{task.description}", markup=False),
+                progress.BarColumn(bar_width=20),
+                progress.TextColumn("{task.completed:,.0f} of {task.total}{task.fields[rate]}"),
+                progress.TimeElapsedColumn(),
+                progress.TimeRemainingColumn(),
+                # The terminal of now: where a study redirects what a run prints, the bars stay there.
+                transient=True,
+                console=console.Console(file=sys.stdout),
+            )
             _state.bars.start()
     _state.names.append(what)
     bars = _state.bars
@@ -128,18 +139,3 @@ def _shown(what: str, total: int | None, unit: str) -> Iterator[int | None]:
         if outermost and bars is not None:
             bars.stop()
             _state.bars = None
-
-
-def _terminal() -> Any:
-    from rich import console, progress  # a tenth of a second: only at a terminal
-
-    return progress.Progress(
-        progress.TextColumn("{task.description}", markup=False),
-        progress.BarColumn(bar_width=20),
-        progress.TextColumn("{task.completed:,.0f} of {task.total}{task.fields[rate]}"),
-        progress.TimeElapsedColumn(),
-        progress.TimeRemainingColumn(),
-        # The terminal of now: where a study redirects what a run prints, the bars stay there.
-        transient=True,
-        console=console.Console(file=sys.stdout),
-    )

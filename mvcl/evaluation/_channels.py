@@ -69,14 +69,11 @@ def channel_probe(
 
     Args:
       train: (n, c, d) features of c channels, and (n,) integer labels in [0, num_classes).
-      valid, test: the same for early stopping and for the result.
+      valid, test: the same for early stopping and for the result, the mean over classes of the share that is right.
       seed: of the initial weights and the order of the rows.
 
-    Returns:
-      The mean over classes of the share of their test rows that is classified right.
-
     Raises:
-      ValueError: an array or an option is invalid.
+      ValueError: an array is invalid.
     """
     arrays = []
     for name, (features, labels) in (("train", train), ("valid", valid), ("test", test)):

@@ -157,8 +157,7 @@ def sgd_probe(
     Args:
       batches: features (b, d) floating and labels (b,) integers in [0, num_classes) of each step; `shuffled` gives
         those of features in memory. The probe takes `options.epochs` times `options.steps(rows)` of them.
-      test_features: (m, d) floating.
-      test_labels: (m,) integers in [0, num_classes).
+      test_features, test_labels: (m, d) floating, and (m,) integers likewise.
       rows: rows of the training split.
 
     Returns:

@@ -40,16 +40,12 @@ def cluster_scores(
     seed: int = 0,
     mini_batch_above: int = 0,
 ) -> dict[str, np.ndarray]:
-    """Agreement of the clusters of several K-means runs with the classes.
+    """Agreement of several K-means runs with the classes: "ACC", "NMI", "ARI" and "purity", (runs,) each.
 
     Args:
-      features: (n, d) floating.
-      labels: (n,) integers, the classes.
+      features, labels: (n, d) floating, and (n,) integers, the classes.
       seed: of the first run; the following runs add 1 each.
       starts, mini_batch_above: as for `metrics.k_means`.
-
-    Returns:
-      "ACC", "NMI", "ARI" and "purity", (runs,) each.
     """
     found = [
         k_means(features, clusters, seed=seed + run, starts=starts, mini_batch_above=mini_batch_above)[0]
@@ -242,7 +238,6 @@ class SingleViews(Evaluation):
 
     def check(self, splits: Splits) -> None:
         """Raise `ValueError` for splits without classes or given views."""
-        self.splits(tuple(splits))
         train = splits["train"]
         if len(train.class_names) < 2 or not train.spec.view_names:
             raise ValueError(
@@ -255,9 +250,8 @@ class SingleViews(Evaluation):
         `evaluation:clustering`."""
 
         def rows(name: str) -> list[Rows]:
-            found = view_features(features[name], splits[name]).values()
-            every = splits[name].labels
-            return [(features[name], every), *((x, every[here]) for here, x in found)]
+            x, every = features[name], splits[name].labels
+            return [(x, every), *((of, every[here]) for here, of in view_features(x, splits[name]).values())]
 
         together, *each = zip(rows("train"), rows("test"), strict=True)
         classes = len(splits["train"].class_names)

@@ -104,7 +104,7 @@ def transfer_heat_map(transfer: Transfer, file: Path) -> None:
 
     s, t = transfer.one.shape
     values = np.concatenate([transfer.one, transfer.rest[None]])
-    within = np.concatenate([~transfer.transfers, np.zeros((1, t), bool)])
+    within = np.pad(~transfer.transfers, [(0, 1), (0, 0)])
     shown = np.ma.masked_array(values, within)
     with rc_context({"svg.hashsalt": "mvcl", "svg.fonttype": "none", "font.size": 9}):
         figure = Figure(figsize=(2.4 + 0.75 * t, 1.2 + 0.6 * s), layout="constrained")
@@ -173,6 +173,8 @@ class Domains(Evaluation):
         """Test accuracies of all-to-one and one-to-one, and each."""
         if self.linear is None:
             return self._transfer(features, splits).results()
+        if self._augments:
+            return []
 
         def frozen(split: str, *, batch_size: int, seed: int, epochs: int, **_: int) -> Batches:
             sources = self._sources(splits) if split == "seen" else [split.removesuffix("/train")]
@@ -180,8 +182,7 @@ class Domains(Evaluation):
             y = np.concatenate([splits[f"{source}/train"].labels for source in sources])
             return shuffled(x, y, batch_size=batch_size, epochs=epochs, seed=seed)
 
-        encode = partial(frozen, epochs=self.linear.epochs)
-        return [] if self._augments else self._probed(self.linear, encode, features, splits)
+        return self._probed(self.linear, partial(frozen, epochs=self.linear.epochs), features, splits)
 
     def measure_augmented(self, features: Arrays, splits: Splits, augmented: Augmented) -> list[Result]:
         """The accuracies of SGD with augmentation."""

@@ -73,7 +73,7 @@ def few_label_probe(
     seed: int = 0,
     penalty: float = FEW_LABEL_PENALTY,
 ) -> np.ndarray:
-    """Test accuracies of logistic regression on a few labels per class, one for every draw of labels.
+    """(draws,) test accuracies of logistic regression on a few labels per class, one for every draw of labels.
 
     Minimises the loss of `linear_probe`. Features are centred and divided by one number, the root mean square length,
     both of the whole training split (no labels needed). Dividing each feature by its deviation would amplify noise
@@ -81,9 +81,6 @@ def few_label_probe(
     1e-3 and 1e-5 the accuracy changes by less than its deviation over draws, for pixels and for encoders.
 
     Train and test are as for `linear_probe`; `seed` and the labels of train determine the draws, see `draw_labels`.
-
-    Returns:
-      (draws,) accuracies in [0, 1].
     """
     x, y = checked_rows("train", *train, num_classes)
     features, answer = checked_rows("test", *test, num_classes, x.shape[1])
@@ -94,9 +91,8 @@ def few_label_probe(
     test_rows = jnp.asarray((features - mean) / scale)
     scores = []
     for drawn in track(rows, f"{labels_per_class} labels/class", draws, "draws"):
-        weights = fit_logistic(
-            jnp.asarray((x[drawn] - mean) / scale), y[drawn], penalty, num_classes=num_classes
-        )
+        chosen = jnp.asarray((x[drawn] - mean) / scale)
+        weights = fit_logistic(chosen, y[drawn], penalty, num_classes=num_classes)
         scores.append(_accuracy(weights, test_rows, answer))
     return np.array(scores)
 
@@ -121,7 +117,7 @@ def draw_labels(
             )
     rngs = [np.random.default_rng((seed, draw)) for draw in range(draws)]
     return np.stack(
-        [np.concatenate([rng.permutation(rows)[:labels_per_class] for rows in of_class]) for rng in rngs]
+        [np.hstack([rng.permutation(rows)[:labels_per_class] for rows in of_class]) for rng in rngs]
     )
 
 

@@ -14,8 +14,8 @@ from mvcl._progress import track
 from mvcl.evaluation._evaluation import Arrays, Evaluation, Result, Splits
 from mvcl.metrics import recall_at, volume_recall_at
 
-_ALONE = "cosine with the other view"
 _RANKINGS: dict[str, tuple[str, Callable[[np.ndarray, np.ndarray, Sequence[int]], ArrayLike]]] = {
+    "pairs": ("cosine with the other view", lambda others, keys, ks: recall_at(others[0], keys, ks)),
     "sum": (
         "cosine with the sum of the other views' unit vectors",
         lambda others, keys, ks: recall_at(others.sum(0), keys, ks),
@@ -29,9 +29,10 @@ _RANKINGS: dict[str, tuple[str, Callable[[np.ndarray, np.ndarray, Sequence[int]]
         volume_recall_at,
     ),
 }
-"""Score -> the order of the candidates, and the recalls (len(ks),) of keys (n, d) by m other views (m, n, d)."""
-_Query = tuple[str, str | None, list[int], int]
-"""Name, score (None: by one other view), numbers of the other views, and number of the retrieved view."""
+"""Score -> the order of the candidates, and the recalls (len(ks),) of keys (n, d) by m other views (m, n, d), of one
+other view for "pairs"."""
+_Query = tuple[str, str, list[int], int]
+"""Name, score, numbers of the other views, and number of the retrieved view."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -101,7 +102,7 @@ class Retrieval(Evaluation):
         """Mean recall at 1 over the ordered pairs of views."""
         split = splits["test"]
         z = _by_view(features["test"], split)
-        pairs = [query for query in self._queries(split) if query[1] is None]
+        pairs = [query for query in self._queries(split) if query[1] == "pairs"]
         found = [self._recall(query, z, split, (1,))[0] for query in pairs]
         measured = [recall for recall in found if recall is not None]
         return ("recall_at_1", float(np.mean(measured))) if measured else None
@@ -116,10 +117,10 @@ class Retrieval(Evaluation):
             measured = [(recall, rows) for recall, rows in group if recall is not None]
             how = _how(score, [rows for _, rows in measured] or [0], len(split))
             if measured:
-                over = "ordered pairs of views" if score is None else "retrieved views"
+                over = "ordered pairs of views" if score == "pairs" else "retrieved views"
                 how = f"mean over {len(measured)} {over} of the {how}"
             mean = np.mean([recall for recall, _ in measured], axis=0) if measured else None
-            means += self._columns(score or "pairs", mean, how, self.ks)
+            means += self._columns(score, mean, how, self.ks)
         for (name, score, _, _), recall, rows in found:
             single += self._columns(name, recall, _how(score, [rows], len(split)), self.single)
         return means + single
@@ -128,10 +129,10 @@ class Retrieval(Evaluation):
         """The retrieval of each view by each other, then of each view by all others, for each score."""
         k = range(len(split.spec.shapes))
         names = split.spec.view_names or tuple(f"view {v + 1}" for v in k)
-        pairs = [(f"{names[l]} -> {names[m]}", None, [l], m) for l, m in itertools.permutations(k, 2)]
+        pairs = [(f"{names[l]} -> {names[m]}", "pairs", [l], m) for l, m in itertools.permutations(k, 2)]
         return pairs + [
             (f"others -> {names[m]}, {score}", score, [l for l in k if l != m], m)
-            for score in _RANKINGS
+            for score in (*_RANKINGS,)[1:]
             for m in k
         ]
 
@@ -145,8 +146,6 @@ class Retrieval(Evaluation):
         rows = z.shape[1]
         if rows < 2:
             return None, rows
-        if score is None:
-            return np.asarray(recall_at(z[others[0]], z[target], ks)), rows
         return np.asarray(_RANKINGS[score][1](z[others], z[target], ks)), rows
 
     def _columns(self, name: str, values: np.ndarray | None, how: str, shown: Sequence[int]) -> list[Result]:
@@ -169,15 +168,14 @@ def _by_view(features: np.ndarray, split: data.Split) -> np.ndarray:
     return np.asarray(_numerics.unit(z))
 
 
-def _how(score: str | None, rows: list[int], total: int) -> str:
+def _how(score: str, rows: list[int], total: int) -> str:
     """How recalls of queries with these numbers of rows are measured, or why they are not."""
     low, high = min(rows), max(rows)
     if high < 2:
         return f"not measured: fewer than 2 of {total} rows have the views that are needed"
     count = f"{low}" if low == high else f"{low} to {high}"
     which = "" if low == total else f" with the views that are needed, of {total},"
-    order = _ALONE if score is None else _RANKINGS[score][0]
     return (
-        f"share of {count} rows{which} whose own row is among the first k, ranked by {order}; a tie is a miss, "
-        "chance is k / rows"
+        f"share of {count} rows{which} whose own row is among the first k, ranked by {_RANKINGS[score][0]}; a tie is a "
+        "miss, chance is k / rows"
     )

@@ -160,13 +160,8 @@ def curves(
 ) -> Markup:
     """Lines over their index, which has the name of the horizontal axis; a few have their names at their ends.
 
-    Args:
-      lines: column `value`, and where there is a band around it `low` and `high`.
-      label: of the vertical axis.
-      alt: the text in place of the picture.
-      names: of the lines.
-      dashed: series to draw below the lines.
-      limits: of the vertical axis.
+    Lines have the column `value`, and where there is a band around it `low` and `high`; `dashed` are drawn below them.
+    `label` and `limits` are of the vertical axis, `alt` is the text in place of the picture.
     """
     figure = Figure(figsize=(4.6, 2.7))
     axes = figure.add_subplot()
@@ -245,11 +240,8 @@ def _spectrum(axes: Axes, of: Mapping[str, Any]) -> None:
 
 
 def _cosines(axes: Axes, of: Mapping[str, Any]) -> None:
-    for counts, name, color, style in (
-        (of["positives"], "positives", LINES[2], "-"),
-        (of["negatives"], "negatives", LINES[1], (0, (4, 2))),
-    ):
-        if counts.sum():
+    for name, color, style in (("positives", LINES[2], "-"), ("negatives", LINES[1], (0, (4, 2)))):
+        if (counts := of[name]).sum():
             edges = np.linspace(-1, 1, len(counts) + 1)
             density = counts / counts.sum() / np.diff(edges)
             axes.stairs(density, edges, fill=True, color=color, alpha=0.35)
