@@ -38,6 +38,11 @@ class RunGeometry:
     examples: int
     outputs: dict[str, evaluation.Geometry]
 
+    def numbers(self) -> dict[str, float]:
+        """ "encoder: MEASURE" and "head: MEASURE" -> value, with the measures of `evaluation.Geometry.numbers`."""
+        outputs = self.outputs.items()
+        return {f"{at}: {name}": value for at, found in outputs for name, value in found.numbers().items()}
+
     def results(self) -> dict[str, list[evaluation.Result]]:
         """Rows for `evaluation.evaluation_table`: "encoder, view 1" and so on."""
         outputs = self.outputs.items()
