@@ -137,3 +137,11 @@ def test_second_order_of_m3g_over_devices(x64, rng, cost):
     split = jax.shard_map(local, mesh=cases.mesh("data", devices=4), in_specs=rows, out_specs=jax.P())
     for found, expected in zip(second(split)(z), second(loss)(z)):
         np.testing.assert_allclose(found, expected, atol=1e-11)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("cost", [VARIANCE, DEVIATION, lambda s: jnp.sum(jnp.sin(s[0] * s[-1]))])
+def test_m3g_by_embeddings_and_epsilon(x64, rng, cost):
+    loss = jax.jit(lambda z, epsilon: losses.m3g(z, epsilon, cost, **SOLVER))
+    z = jnp.asarray(rng.normal(size=(3, 3, 2)))
+    chex.assert_numerical_grads(loss, (z, jnp.asarray(0.3)), order=2, atol=1e-5, rtol=1e-4, eps=1e-5)

@@ -131,3 +131,17 @@ def test_excess_of_pairs_that_agree_and_pairs_that_do_not(x64, rng):
     # Aligned views: the best matching of every pair is the true one.
     corners = np.array([[1, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]])
     np.testing.assert_allclose(excess(corners + 0.05 * rng.normal(size=(3, 4, 3)), 0.002), 0, atol=1e-9)
+
+
+def test_cost_scale_of_algorithm_2(x64, rng):
+    """It sums the squared distances of all pairs and multiplies them by (2/(k-1))²."""
+    k, n = 4, 3
+    z = unit(rng, k, n)
+
+    def printed(points):
+        return (2 / (k - 1)) ** 2 * sum(np.sum((a - b) ** 2) for a, b in itertools.combinations(points, 2))
+
+    value, out = m3g_with_status(z, epsilon=2.0, cost_scale=(2 * k / (k - 1)) ** 2, **SOLVER)
+    np.testing.assert_allclose(value, matching_gap(z, 2.0, printed)[0], rtol=1e-9)
+    np.testing.assert_allclose(out.epsilon, 2.0)
+    np.testing.assert_allclose(np.mean(out.costs.diagonal()), np.mean([printed(z[:, i]) for i in range(n)]))

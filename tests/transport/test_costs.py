@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from parametrize import some
 
+from mvcl import losses
 from mvcl.transport import (
     Barycenter,
     Epsilon,
@@ -278,3 +279,19 @@ def test_examples_of_the_docs():
     assert names["out"].converged
     assert names["points"].shape == names["support"].shape == (12, 2)
     assert names["loss"] > 0
+
+
+@pytest.mark.exhaustive
+def test_m3g_takes_declared_costs(rng):
+    """h(J) - min h(P), with J on the diagonal: its entropy term is -ε (log n + 1)."""
+    n, epsilon = 4, 0.3
+    z = rng.normal(size=(3, n, 2))
+    unit = z / np.linalg.norm(z, axis=-1, keepdims=True)
+    cost, plainly, _ = cases(3)["chain"]
+    tensor = tensor_of(unit, plainly)
+    matched = np.mean([tensor[i, i, i] for i in range(n)])
+    expected = (
+        matched - epsilon * (np.log(n) + 1) - tensors.solve(tensor, [np.full(n, 1 / n)] * 3, epsilon)[2]
+    )
+    got = losses.m3g(np.float32(z), epsilon, cost, tolerance=1e-5)
+    np.testing.assert_allclose(got, expected, rtol=1e-4)
