@@ -21,7 +21,8 @@ class Estimate:
     XLA counts the body of a loop once: solver iterations and microbatches are not multiplied.
 
     Attributes:
-      examples, views: n and k of a batch.
+      examples: n, of a batch.
+      views: k.
       batch_origin: how views.strategy=fixed makes n; empty for `growing`.
       learning_rate: peak learning rate, after its scaling with n.
       devices: their number.
