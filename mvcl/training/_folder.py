@@ -69,7 +69,8 @@ def claim(workdir: Path, config: Config) -> None:
     """
     path = workdir / "config.json"
     if not path.is_file():
-        unexpected = sorted(p.name for p in workdir.iterdir() if not p.name.startswith("."))
+        there = workdir.iterdir() if workdir.is_dir() else ()  # a new folder in a bucket is not there yet
+        unexpected = sorted(p.name for p in there if not p.name.startswith("."))
         if unexpected:
             raise ValueError(
                 f"--workdir {workdir} has files ({', '.join(unexpected[:3])}) but no run; choose an empty folder"

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mvcl import _buckets, _extras, _files, cli, data
+from mvcl import _buckets, _extras, _files, cli, data, training
 from mvcl.training._checkpoints import Checkpoints
-from mvcl.training._folder import Clock, Log
+from mvcl.training._folder import Clock, Log, claim
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +123,16 @@ def test_a_copy_that_fails_leaves_nothing(bucket, monkeypatch):
 
 
 # Logs and checkpoints
+
+
+def test_a_run_begins_in_a_new_folder(bucket):
+    bucket.mkdir(parents=True, exist_ok=True)
+    config = training.load("digits")
+    claim(bucket, config)
+    claim(bucket, config)  # as it resumes
+    (bucket.parent / "other" / "notes.txt").write_text("x")
+    with pytest.raises(ValueError, match=r"has files \(notes.txt\) but no run"):
+        claim(bucket.parent / "other", config)
 
 
 def test_log_is_uploaded_with_a_checkpoint(bucket):
