@@ -71,7 +71,7 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> Path:
     )
     out = _buckets.path(out)
     out.parent.mkdir(parents=True, exist_ok=True)
-    _files.write_whole(out, text.encode(errors="replace"))
+    _files.write_whole(out, text.lstrip().encode(errors="replace"))
     return out
 
 
