@@ -19,7 +19,7 @@ Each table and figure is one command; a study is one file of `configs/studies`:
 ```sh
 mvcl study --list                       # all studies, with the number of runs and the cost at each scale
 mvcl study digits --scale small --jobs 2 --write docs/studies
-mvcl study koromilas_table2 --scale paper --executor slurm --jobs 6
+mvcl study koromilas_table2 --scale paper --jobs 6 --slurm='--gpus 1 --time 240'
 ```
 
 `paper` has the paper's settings and data, `small` something that two cores train in minutes, `smoke` seconds of random

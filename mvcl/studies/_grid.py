@@ -1,5 +1,6 @@
 """A study: the cells of a table or a figure, what is measured of each, and what the paper prints; and study files."""
 
+import abc
 import dataclasses
 import inspect
 import json
@@ -153,7 +154,7 @@ class Verdict(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Claim:
+class Claim(abc.ABC):
     """A statement of a paper about the cells of a study."""
 
     text: str
@@ -164,17 +165,17 @@ class Claim:
     """Name of the measure that decides."""
 
     @property
+    @abc.abstractmethod
     def rule(self) -> str:
         """How the answer is found, for readers."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def about(self, study: "Study") -> Sequence[Any]:
         """What of the study the claim is about; a claim about nothing is refused."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def judge(self, found: "Found") -> Verdict:
         """The answer from what was measured."""
-        raise NotImplementedError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

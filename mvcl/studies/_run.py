@@ -11,13 +11,14 @@ import json
 import os
 import platform
 import re
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
@@ -26,7 +27,7 @@ from typing import Any, Literal
 
 import jax
 
-from mvcl import _extras, _files, _progress, training
+from mvcl import _files, _progress, training
 from mvcl.studies._grid import Cell, Opened, Study
 
 # Fields of a config that do not change what is measured.
@@ -128,10 +129,9 @@ def run(study: Study, folder: Path, *, again: bool = False) -> int:
     """
     left, failures = _left(study, folder, again), 0
     with _ending():
-        for place in _progress.track(_taken([*left]), "runs", len(left), "runs"):
-            if place.written() == left[place]:  # no other process has run it since then
-                with _progress.during(place.name):
-                    failures += not _done(place)
+        for place in _progress.track(_taken(left), "runs", len(left), "runs"):
+            with _progress.during(place.name):
+                failures += not _done(place)
     return failures
 
 
@@ -147,34 +147,29 @@ def _ending() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _taken(left: list[Place]) -> Iterator[Place]:
-    """The places, each while this process holds its lock; those that another process holds are left out."""
-    kept: list[Place] = []
-    for cell in dict.fromkeys(place.folder.parent for place in left):
-        mine = [place for place in left if place.folder.parent == cell]
-        with contextlib.suppress(training.Locked), training.locked(cell):
-            for place in mine:
-                yield from _locked(place)
-            continue
-        kept += mine
-    for place in kept:
-        yield from _locked(place)
+def _taken(left: Mapping[Place, float]) -> Iterator[Place]:
+    """The places that no other process has run since, each while this process holds its lock.
 
-
-def _locked(place: Place) -> Iterator[Place]:
-    with contextlib.suppress(training.Locked), training.locked(place.folder.parent, f".{place.seed}.lock"):
-        yield place
+    First those of cells that no other process holds, then those of all.
+    """
+    for alone in (True, False):
+        for cell in dict.fromkeys(place.folder.parent for place in left):
+            with contextlib.suppress(training.Locked), contextlib.ExitStack() as held:
+                if alone:
+                    held.enter_context(training.locked(cell))
+                for place in (place for place in left if place.folder.parent == cell):
+                    lock = training.locked(cell, f".{place.seed}.lock")
+                    with contextlib.suppress(training.Locked), lock:
+                        if place.written() == left[place]:
+                            yield place
 
 
 def _done(place: Place) -> bool:
     """Run a place and write its record; False if it failed."""
     begun = place.file("begun.json")
-    another = look(place).state == "stale"
-    if begun.is_file():
-        with _files.reading(begun, "record of a cell that was begun"):
-            another = bool(_changes(_files.read_json(begun)["task"], place.task))
-    if another:
-        shutil.rmtree(place.folder, ignore_errors=True)
+    with _files.reading(begun, "record of a cell that was begun"):
+        if begun.is_file() and _changes(_files.read_json(begun)["task"], place.task):
+            shutil.rmtree(place.folder, ignore_errors=True)
     place.folder.mkdir(parents=True, exist_ok=True)
     _files.write_whole(begun, json.dumps({"task": place.task}) + "\n")
     record = {"task": place.task, **_provenance()}
@@ -219,24 +214,6 @@ def _provenance() -> dict[str, Any]:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Slurm:
-    """Resources of each SLURM job; there are `--jobs` of them."""
-
-    partition: str | None = None
-    """Partition; None: the cluster's default."""
-    minutes: int = 240
-    """Time limit. At its end a job saves the run of its cell; repeating the command goes on."""
-    cpus: int = 8
-    """Processor cores."""
-    gpus: int = 1
-    """GPUs."""
-    memory_gb: int | None = None
-    """Memory in GB; None: the cluster's default."""
-    account: str | None = None
-    """Account that is charged; None: the user's default."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
     """How a study is run."""
 
@@ -246,16 +223,16 @@ class Options:
     again: bool = False
     """Also run cells again whose config or study file has changed since, from nothing."""
     jobs: int = 1
-    """Number of processes, each on its share of the cores; with --executor slurm, of SLURM jobs."""
-    executor: Literal["local", "slurm"] = "local"
-    """`slurm` submits the processes as jobs (needs mvcl[slurm]); --workdir must be on a disk that all machines see."""
-    slurm: Slurm = dataclasses.field(default_factory=Slurm)
+    """Number of processes, each on its share of the cores; with --slurm, of SLURM jobs."""
+    slurm: str | None = None
+    """Options of sbatch, --slurm="--gpus 1 --time 240": submit the processes as SLURM jobs. --workdir must be
+    on a disk that all machines see."""
     write: Path | None = None
     """Further folder to write the page and its files to, such as docs/studies."""
     dry_run: bool = False
     """List the runs with their state, and exit."""
     worker: bool = False
-    """Run cells and write no page: what --jobs and --executor start."""
+    """Run cells and write no page: what --jobs and --slurm start."""
 
 
 def overview(opened: Opened, folder: Path) -> str:
@@ -269,87 +246,52 @@ def overview(opened: Opened, folder: Path) -> str:
     return "\n".join([*lines, "", f"{len(lines)} runs: {total}", f"cost of all: {opened.study.cost}"])
 
 
-def on_this_machine(opened: Opened, folder: Path, options: Options) -> None:
-    """Several processes of this machine, each on its share of the cores; they end with this one."""
+def in_processes(opened: Opened, folder: Path, options: Options) -> None:
+    """Run a study in several processes, of this machine or of SLURM, and wait for them.
+
+    Those of this machine share its cores and end with this one. SLURM's jobs go on without it; before their time is
+    over they get SIGTERM, and save the state of their run.
+
+    Raises:
+      RuntimeError: a process ended in another way.
+    """
     logs = folder / "logs"
     logs.mkdir(parents=True, exist_ok=True)
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    command = _command(opened, folder, options)
-    workers: list[subprocess.Popen[bytes]] = []
+    command = [sys.executable, "-m", "mvcl", "study", *opened.arguments]
+    command += ["--workdir", str(folder), "--worker", *["--again"] * options.again]
+    processes: list[subprocess.Popen[bytes]] = []
     try:
         with _ending():
-            for number in range(options.jobs):
+            if options.slurm is not None:
+                submit = ["sbatch", "--wait", f"--array=0-{options.jobs - 1}", "--signal=B:TERM@120"]
+                submit += [f"--output={logs}/%A_%a.log", *shlex.split(options.slurm)]
+                processes.append(subprocess.Popen([*submit, "--wrap", f"exec {shlex.join(command)}"]))
+            for number in range(options.jobs if options.slurm is None else 0):
                 with open(logs / f"worker{number}.log", "a") as out:
-                    workers.append(subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT))
-                if cores:  # several that compete for all cores are slower
-                    os.sched_setaffinity(workers[-1].pid, cores[number % len(cores) :: options.jobs])
-            _watch(opened, folder, options, lambda: sum(worker.poll() is None for worker in workers))
+                    processes.append(subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT))
+                if hasattr(os, "sched_setaffinity"):  # several that compete for all cores are slower
+                    cores = sorted(os.sched_getaffinity(0))
+                    os.sched_setaffinity(processes[-1].pid, cores[number % len(cores) :: options.jobs])
+            left = _left(opened.study, folder, options.again)
+            for _ in _progress.track(_finished(left, processes), opened.name, len(left), "runs"):
+                pass
     finally:
-        for worker in workers:
-            if worker.poll() is None:
-                worker.terminate()  # a run saves its state
-        codes = [worker.wait() for worker in workers]
-    if lost := [number for number, code in enumerate(codes) if code not in (0, 1)]:
+        for process in processes:
+            if process.poll() is None:
+                process.terminate()  # a run saves its state
+        codes = [process.wait() for process in processes]
+    if lost := [(number, code) for number, code in enumerate(codes) if code not in (0, 1)]:
         raise RuntimeError(
-            f"worker {lost[0]} ended with exit code {codes[lost[0]]} (see worker{lost[0]}.log in {logs}); repeat the "
-            "command to go on"
+            f"process {lost[0][0]} ended with exit code {lost[0][1]} (see {logs}); repeat the command to go on"
         )
 
 
-def on_slurm(opened: Opened, folder: Path, options: Options) -> None:
-    """Submit an array of jobs, and wait for them; Ctrl-C leaves them running."""
-    with _extras.needed("slurm", by="mvcl study --executor slurm"):
-        import submitit
-
-    slurm = options.slurm
-    given = {"mem_gb": slurm.memory_gb, "slurm_partition": slurm.partition, "slurm_account": slurm.account}
-    given |= {"timeout_min": slurm.minutes, "cpus_per_task": slurm.cpus, "gpus_per_node": slurm.gpus}
-    given = {name: value for name, value in given.items() if value is not None}
-    executor = submitit.AutoExecutor(folder=folder / "logs" / "%j", cluster="slurm")
-    executor.update_parameters(name=f"mvcl-{opened.name}", **given)
-    command = _command(opened, folder, options)
-    with executor.batch():
-        submitted = [executor.submit(in_job, command) for _ in range(options.jobs)]
-    names = ", ".join(job.job_id for job in submitted)
-    _progress.line(f"submitted jobs {names}; Ctrl-C leaves them running")
-    _watch(opened, folder, options, lambda: sum(not job.done() for job in submitted))
-
-
-def in_job(command: list[str]) -> int:
-    """Run a worker inside a SLURM job, and return its exit code.
-
-    Before its time is over a job gets SIGUSR2, which submitit turns into an exception. The worker, which may get the
-    same signal, ignores it; it gets SIGTERM, so that it saves the state of its run.
-    """
-    handler = signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # a process inherits that a signal is ignored
-    try:
-        worker = subprocess.Popen(command)
-    finally:
-        signal.signal(signal.SIGUSR2, handler)
-    with worker:
-        try:
-            return worker.wait()
-        finally:
-            worker.terminate()
-
-
-def _command(opened: Opened, folder: Path, options: Options) -> list[str]:
-    study = [sys.executable, "-m", "mvcl", "study", *opened.arguments]
-    return [*study, "--workdir", str(folder), "--worker", *["--again"] * options.again]
-
-
-def _watch(opened: Opened, folder: Path, options: Options, running: Callable[[], int]) -> None:
-    """Report the runs that are done until no process is left."""
-    left = _left(opened.study, folder, options.again)
-
-    def finished() -> Iterator[None]:
-        done, alive = 0, True
-        while alive:
-            alive = running() > 0
-            now = sum(place.written() != before for place, before in left.items())
-            yield from [None] * (now - done)
-            done = max(now, done)
-            time.sleep(_LOOK_SECONDS if alive else 0)
-
-    for _ in _progress.track(finished(), f"{opened.name}, {running()} processes", len(left), "runs"):
-        pass
+def _finished(left: Mapping[Place, float], processes: list[subprocess.Popen[bytes]]) -> Iterator[None]:
+    """An item for each place that is done, until no process is left."""
+    done, alive = 0, True
+    while alive:
+        alive = any(process.poll() is None for process in processes)
+        now = sum(place.written() != before for place, before in left.items())
+        yield from [None] * (now - done)
+        done = max(now, done)
+        time.sleep(_LOOK_SECONDS if alive else 0)

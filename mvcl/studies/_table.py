@@ -1,15 +1,15 @@
 """The numbers of a study from the records of its cells, and its files: Markdown, CSV, JSON and a figure."""
 
-import csv
 import dataclasses
-import io
 import json
 import math
-import statistics
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
+
+import pandas as pd
 
 from mvcl import _files, _progress, metrics
 from mvcl.studies import _run
@@ -37,10 +37,8 @@ def run_study(opened: Opened, folder: Path, options: _run.Options) -> tuple[Path
       RuntimeError: another process ended by a signal of its own.
     """
     try:
-        if options.executor == "slurm":
-            _run.on_slurm(opened, folder, options)
-        elif options.jobs > 1:
-            _run.on_this_machine(opened, folder, options)
+        if options.slurm is not None or options.jobs > 1:
+            _run.in_processes(opened, folder, options)
         else:
             _run.run(opened.study, folder, again=options.again)
     finally:
@@ -70,7 +68,7 @@ def numbers(opened: Opened, folder: Path) -> dict[str, Any]:
         "scale": opened.scale,
         **{name: getattr(study, name) for name in _COPIED},
         # where files lie is of no use to readers
-        "command": " ".join(["mvcl study", *(a.rpartition("/")[2] for a in opened.arguments)]),
+        "command": shlex.join(["mvcl", "study", *(a.rpartition("/")[2] for a in opened.arguments)]),
         "commit": ", ".join(sorted({record["commit"] for record in records})),
         "machine": "; ".join(sorted({record["machine"] for record in records})),
         "versions": {n: ", ".join(sorted({record["versions"][n] for record in records})) for n in versions},
@@ -130,32 +128,26 @@ def _baselines(found: Found, measure: Measure) -> tuple[list[bool | None], dict[
     baselines. A cell whose runs do not measure the baselines has those of other cells, if all that measure them have
     the same raw input; else there are several data sets, and no one baseline.
     """
-    names = {row: f"{row}: {measure.name}" for row in _ROWS}
-    rows = [  # of each cell, seed -> values; those of a cell that is a baseline under the name of the baseline
-        {s: {f"{cell.task.row}: {name}": x for name, x in row.items()} for s, row in values.items()}
-        if isinstance(cell.task, Baseline)
-        else values
-        for cell, values in zip(found.study.cells, found.values)
-    ]
-    raw = [row[names["raw input"]] for of in rows for row in of.values() if names["raw input"] in row]
-    one = not raw or max(raw) - min(raw) <= 1e-6 * max(map(abs, raw))
-    means = {}
-    for row, name in names.items():
-        known = [values[name] for of in found.values for values in of.values() if name in values]
-        if known and one:
-            means[row] = _rounded((100.0 if measure.percent else 1.0) * statistics.fmean(known))
-    sign = {"higher": 1, "lower": -1}.get(measure.better, 0)
-    separates: list[bool | None] = []
-    for cell, own in zip(found.study.cells, found.values):
-        gaps = []
-        for seed, values in own.items() if sign and not isinstance(cell.task, Baseline) else ():
-            of = [of[seed] for of in ((own, *rows) if one else (own,)) if seed in of]
-            # Of each baseline the first cell that has it for this seed: its own, if they are measured.
-            known = [x[0] for name in names.values() if (x := [row[name] for row in of if name in row])]
-            if measure.name in values and known:
-                gaps.append(min(sign * (values[measure.name] - x) for x in known))
-        separates.append(metrics.interval(gaps).low > 0 if len(gaps) > 1 else None)
-    return separates, means
+    names = {measure.name: "own", **{f"{row}: {measure.name}": row for row in _ROWS}}
+    lines, tasks = [], [cell.task for cell in found.study.cells]
+    for place, (task, of) in enumerate(zip(tasks, found.values)):
+        for seed, values in of.items():
+            line = {known: values[name] for name, known in names.items() if name in values}
+            if isinstance(task, Baseline) and "own" in line:
+                line = {task.row: line["own"]}
+            lines.append({"cell": place, "seed": seed, **line})
+    every = pd.DataFrame(lines, columns=["cell", "seed", "own", *_ROWS], dtype=float)
+    raw, means = every["raw input"].dropna().tolist(), {}
+    if not raw or max(raw) - min(raw) <= 1e-6 * max(map(abs, raw)):
+        own = [place for place, task in enumerate(tasks) if isinstance(task, Baseline)]
+        mean = (100.0 if measure.percent else 1.0) * every.loc[~every["cell"].isin(own), [*_ROWS]].mean()
+        means = {row: _rounded(value) for row, value in mean.dropna().items()}
+        of_seed = every.groupby("seed")[[*_ROWS]].transform("first")  # of the first cell that has it
+        every = every.fillna(of_seed)
+    sign = {"higher": 1, "lower": -1}.get(measure.better, math.nan)
+    gaps = (sign * every[[*_ROWS]].rsub(every["own"], axis=0)).min(axis=1).dropna().groupby(every["cell"])
+    above = {place: metrics.interval(of).low > 0 for place, of in gaps if len(of) > 1}
+    return [above.get(place) for place in range(len(tasks))], means
 
 
 def _plain(of: metrics.Interval) -> dict[str, float | int | None]:
@@ -185,15 +177,15 @@ def write(content: dict[str, Any], folder: Path, stem: str) -> Path:
 def rows(content: dict[str, Any]) -> str:
     """CSV of every seed: the factors, the seed, its state, the measures."""
     names = [measure["name"] for measure in content["measures"]]
-    lines = [[*content["factors"], "seed", "state", *names]]
-    for cell in content["cells"]:
-        for seed in sorted({*cell["status"], *cell["seeds"]}, key=int):
-            state = cell["status"].get(seed, "finished")  # a further network of a run
-            values = [cell["seeds"].get(seed, {}).get(name, "") for name in names]
-            lines.append([*cell["factors"].values(), seed, state, *values])
-    out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows(lines)
-    return out.getvalue()
+    lines = [
+        # a further network of a run has no state of its own
+        [*cell["factors"].values(), seed, cell["status"].get(seed, "finished"), *map(of.get, names)]
+        for cell in content["cells"]
+        for seed in sorted({*cell["status"], *cell["seeds"]}, key=int)
+        for of in [cell["seeds"].get(seed, {})]
+    ]
+    frame = pd.DataFrame(lines, columns=[*content["factors"], "seed", "state", *names], dtype=object)
+    return frame.to_csv(index=False, lineterminator="\n")
 
 
 def page(content: dict[str, Any], figure: str) -> str:
@@ -237,37 +229,30 @@ def _state(content: dict[str, Any]) -> str:
 
 def _tables(content: dict[str, Any]) -> list[str]:
     """One table, its columns the measures; or one of each measure, its columns the levels of a factor."""
-    column, measures, cells = content["columns"], content["measures"], content["cells"]
+    column, cells = content["columns"], content["cells"]
     factors = [factor for factor in content["factors"] if factor != column]
-    blank = [""] * (len(factors) - 1)
-    if column is None:
-        printed = [m for m in measures if any(m["name"] in cell["printed"] for cell in cells)]
-        head = [*factors, *map(_heading, measures), *(f"paper: {m['label']}" for m in printed)]
-        lines = [
-            [*cell["factors"].values(), *(_value(cell, m) for m in measures)]
-            + [cell["printed"].get(m["name"], "") for m in printed]
-            for cell in cells
-        ]
-        for row, known in content["baselines"].items():
-            lines.append(
-                [row, *blank, *(_fixed(known.get(m["name"]), m) for m in measures), *[""] * len(printed)]
-            )
-        return [_markdown(head, lines, len(factors))]
-    levels = list(dict.fromkeys(cell["factors"][column] for cell in cells))
     tables = []
-    for measure in measures:
-        name = measure["name"]
-        by_rest: dict[tuple[Any, ...], dict[Any, str]] = {}
+    for measures in [content["measures"]] if column is None else [[m] for m in content["measures"]]:
+        lines: dict[tuple[Any, ...], dict[str, str]] = {}
         for cell in cells:
-            paper = f" (paper {cell['printed'][name]})" if name in cell["printed"] else ""
-            rest = tuple(cell["factors"][factor] for factor in factors)
-            by_rest.setdefault(rest, {})[cell["factors"][column]] = _value(cell, measure) + paper
-        lines = [[*rest, *(line.get(level, "") for level in levels)] for rest, line in by_rest.items()]
+            line = lines.setdefault(tuple(cell["factors"][factor] for factor in factors), {})
+            for measure in measures:
+                heading = _heading(measure) if column is None else f"{column} = {cell['factors'][column]}"
+                line[heading], printed = _value(cell, measure), cell["printed"].get(measure["name"])
+                if printed is not None and column is None:
+                    line[f"paper: {measure['label']}"] = str(printed)
+                elif printed is not None:
+                    line[heading] += f" (paper {printed})"
+        head = list(dict.fromkeys(heading for line in lines.values() for heading in line))
+        head.sort(key=lambda heading: heading.startswith("paper: "))
+        table = [[*rest, *(line.get(heading, "") for heading in head)] for rest, line in lines.items()]
         for row, known in content["baselines"].items():
-            if name in known:
-                lines.append([row, *blank, *[_fixed(known[name], measure)] * len(levels)])
-        head = [*factors, *(f"{column} = {level}" for level in levels)]
-        tables.append(f"**{_heading(measure)}**\n\n{_markdown(head, lines, len(factors))}")
+            of = {_heading(m): _fixed(known.get(m["name"]), m) for m in measures}
+            values = [next(iter(of.values()))] * len(head) if column else [of.get(h, "") for h in head]
+            if any(values) or column is None:
+                table.append([row, *[""] * (len(factors) - 1), *values])
+        text = _markdown([*factors, *head], table, len(factors))
+        tables.append(text if column is None else f"**{_heading(measures[0])}**\n\n{text}")
     return tables
 
 

@@ -6,14 +6,12 @@ import signal
 import stat
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from mvcl import cli
-from mvcl.studies._run import in_job
 
 STUDY = '''"""Numbers that need no training."""
 
@@ -103,71 +101,35 @@ def test_a_signal_ends_the_command_at_once_and_a_repeated_one_goes_on(study, tmp
     assert {state for cell in content(work)["cells"] for state in cell["status"].values()} == {"finished"}
 
 
-def test_a_worker_is_terminated_when_its_job_ends(tmp_path):
-    """It can save its state: SIGUSR2, which SLURM sends to the whole job, does not end it."""
-    script = 'trap "touch saved; exit 0" TERM; kill -USR2 $$; touch ready; while :; do sleep 0.05; done'
-
-    def end(number, frame):
-        raise RuntimeError("the job ends")
-
-    def send():
-        while not (tmp_path / "ready").exists():
-            time.sleep(0.05)
-        os.kill(os.getpid(), signal.SIGUSR2)
-
-    before = signal.signal(signal.SIGUSR2, end)
-    try:
-        threading.Thread(target=send).start()
-        with pytest.raises(RuntimeError, match="the job ends"):
-            in_job(["bash", "-c", f"cd {tmp_path}; {script}"])
-    finally:
-        signal.signal(signal.SIGUSR2, before)
-    assert (tmp_path / "saved").exists()
-
-
-# What SLURM's commands do with a job array, on this machine.
+# What SLURM's command does with a job array, on this machine.
 SBATCH = """#!/bin/bash
-script="${@: -1}"
-last=$(grep -oP '(?<=--array=0-)[0-9]+' "$script")
-cp "$script" "$FAKE_SLURM/script.sh"
-for index in $(seq 0 "$last"); do
-  SLURM_JOB_ID=77 SLURM_ARRAY_JOB_ID=77 SLURM_ARRAY_TASK_ID=$index SLURM_NTASKS=1 SLURM_PROCID=0 SLURM_LOCALID=0 \\
-    SLURM_NODEID=0 SLURM_JOB_NUM_NODES=1 SLURM_JOB_NODELIST=here bash "$script" >"$FAKE_SLURM/$index.log" 2>&1 &
-done
+printf '%s\\n' "$@" > "$FAKE_SLURM/arguments"
+for index in 0 1; do bash -c "${@: -1}" >"$FAKE_SLURM/$index.log" 2>&1 & done
 echo "Submitted batch job 77"
-"""
-SRUN = """#!/bin/bash
-while [[ "$1" == --* ]]; do
-  case "$1" in --output|--error) shift 2 ;; *) shift ;; esac
-done
-exec "$@"
-"""
-SACCT = """#!/bin/bash
-echo "JobID|State|NodeList"
-echo "77_0|RUNNING|here"
-echo "77_1|RUNNING|here"
+wait
 """
 
 
 @pytest.mark.slow
 def test_slurm_jobs_share_the_cells(study, tmp_path, monkeypatch):
-    commands = tmp_path / "bin"
-    commands.mkdir()
+    command = tmp_path / "bin" / "sbatch"
+    command.parent.mkdir()
+    command.write_text(SBATCH)
+    command.chmod(stat.S_IRWXU)
     monkeypatch.setenv("FAKE_SLURM", str(tmp_path))
-    monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
-    for name, text in (("sbatch", SBATCH), ("srun", SRUN), ("sacct", SACCT)):
-        (commands / name).write_text(text)
-        (commands / name).chmod(stat.S_IRWXU)
-    options = ("--jobs", 2, "--executor", "slurm", "--slurm.partition", "gpu", "--slurm.gpus", 2)
-    ended = run(study, "--workdir", tmp_path / "work", *options)
+    monkeypatch.setenv("PATH", f"{command.parent}:{os.environ['PATH']}")
+    ended = run(
+        study, "--workdir", tmp_path / "work", "--jobs", 2, "--slurm=--partition gpu --comment 'a study'"
+    )
     assert ended.returncode == 0, ended.stderr + ended.stdout
-    assert "submitted jobs 77_0, 77_1" in ended.stdout
+    assert "Submitted batch job 77" in ended.stdout
     values = [seed for cell in content(tmp_path / "work")["cells"] for seed in cell["seeds"].values()]
     assert len(values) == 20
     assert len({seed["process"] for seed in values}) == 2
-    script = (tmp_path / "script.sh").read_text()
-    for line in ("--partition=gpu", "--gpus-per-node=2", "--time=240", "--cpus-per-task=8"):
-        assert f"#SBATCH {line}" in script
+    given = (tmp_path / "arguments").read_text().splitlines()
+    assert given[:3] == ["--wait", "--array=0-1", "--signal=B:TERM@120"]  # SIGTERM before its time is over
+    assert given[4:9] == ["--partition", "gpu", "--comment", "a study", "--wrap"]
+    assert given[9].startswith("exec ")  # so that the worker gets it
 
 
 @pytest.mark.parametrize(
@@ -195,5 +157,5 @@ def test_a_dry_run_lists_the_runs_and_help_the_options_of_the_scale(study, tmp_p
     with pytest.raises(SystemExit):
         cli.main(["study", str(study), "--help"])
     text = capsys.readouterr().out
-    for word in ("--scale-of", "whether cell 3 fails", "--executor"):
+    for word in ("--scale-of", "whether cell 3 fails", "--slurm"):
         assert word in text
