@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         trained,
         without_data,
     )
-    from mvcl.studies._run import Look, Options, Place, Slurm, look, overview, places, run
+    from mvcl.studies._run import Look, Options, Place, look, overview, places, run
     from mvcl.studies._table import page, rows, run_study
 
 __getattr__, __dir__, __all__ = _lazy.exports(__name__)
