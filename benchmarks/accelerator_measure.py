@@ -12,7 +12,7 @@ from benchmarks import collectives, transport
 from benchmarks.harness import MIB, milliseconds, program_of, ratio, repeated, turns
 from benchmarks.released import Torch
 from mvcl import losses, training
-from mvcl.training import _program, _sharding
+from mvcl.training import _cost
 
 
 def of_loss(name: str, n: int, size: cases.Size, torch: Torch) -> dict[str, Any]:
@@ -85,9 +85,9 @@ class Step:
             return jax.device_put(rng.integers(0, 255, x.shape).astype(x.dtype), x.sharding)
 
         self.examples = config.examples
-        self._batch = jax.tree.map(filled, _program.abstract_batch(program, config, outline))
+        self._batch = jax.tree.map(filled, _cost.abstract_batch(program, config, outline))
         self._state = program.init()
-        self.flops = _program.step_flops(program, self._batch)
+        self.flops = _cost.step_flops(program, self._batch)
         jitted: Any = program.step
         self._step = jitted.lower(self._state, self._batch).compile()
         self.mib = self._step.memory_analysis().temp_size_in_bytes / MIB
@@ -112,7 +112,7 @@ def of_step(name: str, encoder: str, size: cases.Size) -> dict[str, Any]:
         {"step": repeated(step.run), "reference": repeated(reference.run), "product": repeated(product)},
         size.rounds,
     )
-    peak, flops = _sharding.peak_flops(), step.flops
+    peak, flops = _cost.peak_flops(), step.flops
     rates = [(flops or 0.0) / (2 * m**3) * seconds for seconds in found["product"]]
     achieved = None if flops is None else flops / statistics.median(found["step"])
     return {

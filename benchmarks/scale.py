@@ -24,7 +24,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 from benchmarks.collectives import compiled, received, traced
 from benchmarks.harness import table
 from mvcl import augment, data, losses, methods, models, training
-from mvcl.training import CHOICES, _program
+from mvcl.training import CHOICES, _cost
 
 DEVICES = (8, 64, 512)
 
@@ -146,7 +146,7 @@ def of_slices(
     )
     outline = data.Outline(examples, 10, data.ExampleSpec(((size, size, 3),)))
     program = training.build(config, outline)
-    batch = _program.abstract_batch(program, config, outline)
+    batch = _cost.abstract_batch(program, config, outline)
     lowered: Any = jax.jit(program.step).lower(program.abstract_state, batch)
     count = compiled(lowered.compile().as_text(), program.mesh.size, slices or mesh.slices)
     shapes = jax.eval_shape(program.init)["params"]

@@ -8,12 +8,19 @@ if TYPE_CHECKING:
     from mvcl.training._arguments import CHOICES, choose, choose_all, registry
     from mvcl.training._checkpoints import Checkpoints, DamagedCheckpoints, UnwrittenCheckpoint
     from mvcl.training._config import Checkpoint, Config, Mesh, Train, Views, check, free, suited_to
-    from mvcl.training._dry_run import Estimate, dry_run, estimate
+    from mvcl.training._cost import Estimate, dry_run, estimate
     from mvcl.training._evaluate import encode, evaluate
     from mvcl.training._folder import Locked, differences, locked
     from mvcl.training._geometry import RunGeometry, embed, geometry
     from mvcl.training._optimizers import AdamW, Lars, Optimizer, Sgd
-    from mvcl.training._processes import Distributed, Interrupted, LostProcess, join, profiler_server
+    from mvcl.training._processes import (
+        Distributed,
+        Interrupted,
+        LostProcess,
+        compilation_cache,
+        join,
+        profiler_server,
+    )
     from mvcl.training._program import Program, build
     from mvcl.training._run import Run, one_encoder, open_run, prepare
     from mvcl.training._serialise import (
@@ -27,7 +34,6 @@ if TYPE_CHECKING:
         tree,
     )
     from mvcl.training._session import Diverged
-    from mvcl.training._sharding import compilation_cache
     from mvcl.training._train import finetune_config, train, train_seeds
 
 __getattr__, __dir__, __all__ = _lazy.exports(__name__)

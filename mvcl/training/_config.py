@@ -1,8 +1,11 @@
 """The config of a run, a frozen dataclass."""
 
 import dataclasses
+import math
 import operator
 from typing import Literal
+
+import jax
 
 from mvcl import augment, losses, methods, models
 from mvcl.data import Digits, Outline, Source
@@ -100,6 +103,12 @@ class Mesh:
     """Devices of a slice over which the batch is split; -1 for all remaining."""
     fsdp: int = 1
     """Devices of a slice over which parameters and optimiser state are split; the batch is split over them too."""
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Numbers of `slices`, `data` and `fsdp`."""
+        rest = max(jax.device_count() // (self.slices * self.fsdp), 1)
+        return self.slices, rest if self.data == -1 else self.data, self.fsdp
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -232,19 +241,30 @@ def check(config: Config) -> Config:
 
 
 def suited_to(config: Config, outline: Outline) -> Config:
-    """The config with the number of views that the data fix, if they do, and a batch at most as large as a table."""
-    k = outline.spec.views
-    if k is None:
-        return config
-    views, train = dataclasses.replace(config.views, k=k), config.train
-    if outline.spec.given and views.strategy == "growing":
-        train = dataclasses.replace(train, batch_size=min(train.batch_size, outline.examples))
-    return dataclasses.replace(config, views=views, train=train)
+    """The config, checked, as data and devices fix it.
 
+    The number of views is that of the data, if they have one; a batch is at most as large as a table; and
+    views.strategy=fixed rounds n so that it divides over the devices.
 
-def divided(config: Config, devices: int) -> Config:
-    """The config with the rounding of views.strategy=fixed that makes n divide over the devices."""
-    uneven = config.views.strategy == "fixed" and config.views.round_to is None and config.examples % devices
-    if not uneven or config.examples < devices:
-        return config
-    return dataclasses.replace(config, views=dataclasses.replace(config.views, round_to=devices))
+    Raises:
+      ValueError: a field is invalid, or a policy normalises other channels than the images have.
+    """
+    spec, train = outline.spec, config.train
+    if spec.views is not None:
+        if spec.given and config.views.strategy == "growing":
+            train = dataclasses.replace(train, batch_size=min(train.batch_size, outline.examples))
+        views = dataclasses.replace(config.views, k=spec.views)
+        config = dataclasses.replace(config, views=views, train=train)
+    check(config)
+    for policy in () if spec.given else config.policies:
+        numbers = max(len(policy.mean), len(policy.std))
+        if numbers not in (1, spec.channels):
+            raise ValueError(
+                f"views.policy normalises {numbers} channels and the images have {spec.channels}; use "
+                "--views.policy.mean 0.5 --views.policy.std 0.5, or 0 and 1 for none"
+            )
+    devices, views = math.prod(config.mesh.shape), config.views
+    free = views.strategy == "fixed" and views.round_to is None and config.examples >= devices
+    if free and config.examples % devices:
+        config = dataclasses.replace(config, views=dataclasses.replace(views, round_to=devices))
+    return config

@@ -1,8 +1,8 @@
 """The jitted functions of a run: initial state, step, features."""
 
 import dataclasses
-import math
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.experimental import mesh_utils
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from mvcl import augment, data, losses, methods, metrics
 from mvcl.evaluation import Classification
@@ -73,7 +74,7 @@ def build(config: Config, outline: data.Outline) -> Program:
       ValueError: a batch does not divide over the devices, or is larger than the split; or the method's options do
         not allow this optimiser.
     """
-    mesh = _sharding.make_mesh(config.mesh)
+    mesh = make_mesh(config.mesh)
     unread: Any = {f.name: f.default for f in dataclasses.fields(Train) if "unread" in f.metadata}
     read = dataclasses.replace(
         config,
@@ -100,7 +101,7 @@ def _built(config: Config, outline: data.Outline, mesh: Mesh) -> Program:
     """`build` for any seed, which `init` and `views` take as their first argument."""
     n, k, train, spec = config.examples, config.views.k, config.train, outline.spec
     learner = _learner(config, outline, mesh)
-    rows = _sharding.rows_per_device(config, outline.examples, mesh, learner.last_batch)
+    rows = rows_per_device(config, outline.examples, mesh, learner.last_batch)
     steps_per_epoch = data.epoch_steps(outline.examples, n, last_batch=learner.last_batch)
     steps = round(train.epochs * steps_per_epoch) if train.steps is None else train.steps
     if steps < 1:
@@ -131,7 +132,7 @@ def _built(config: Config, outline: data.Outline, mesh: Mesh) -> Program:
         microbatches = _sharding.microbatches(train.microbatch, rows, mesh)
     step = _step(config, steps, learner, rule, objective, draw, microbatches)
     apply, plain = _apply(config, spec, learner)
-    state = jax.tree.map(partial(_sharding.placed, mesh=mesh), jax.eval_shape(init, np.uint32(0)))
+    state = jax.tree.map(partial(placed, mesh=mesh), jax.eval_shape(init, np.uint32(0)))
     sharding = jax.tree.map(lambda x: x.sharding, state)
     restart, level = partial(_optimizers.restart, rule), jax.jit(chance, out_shardings=replicated)
     return Program(
@@ -153,21 +154,10 @@ def _built(config: Config, outline: data.Outline, mesh: Mesh) -> Program:
 
 
 def _learner(config: Config, outline: data.Outline, mesh: Mesh) -> methods.Learner:
-    """The method with its networks.
-
-    Raises:
-      ValueError: a policy normalises other channels than the images have, or the method does not take these views.
-    """
+    """The method with its networks; `ValueError` if it does not take these views."""
     of_device = jnp.float32 if mesh.devices.flat[0].platform == "cpu" else jnp.bfloat16
     dtypes = {"auto": of_device, "float32": jnp.float32, "bfloat16": jnp.bfloat16}
     spec, sizes = outline.spec, [policy.image_size for policy in config.policies]
-    for policy in () if spec.given else config.policies:
-        numbers = max(len(policy.mean), len(policy.std))
-        if numbers not in (1, spec.channels):
-            raise ValueError(
-                f"views.policy normalises {numbers} channels and the images have {spec.channels}; use "
-                "--views.policy.mean 0.5 --views.policy.std 0.5, or 0 and 1 for none"
-            )
     return config.method.build(
         methods.Specification(
             encoder=config.encoder,
@@ -267,42 +257,93 @@ def evaluation_policy(config: Config, image_shape: tuple[int, int, int] | None) 
     )
 
 
-def abstract_batch(program: Program, config: Config, outline: data.Outline) -> dict[str, Any]:
-    """Shapes, dtypes and shardings of a global batch."""
-    spec, sharding = outline.spec, program.batch_sharding
+def make_mesh(options: _config.Mesh) -> Mesh:
+    """Devices in axes `data` and `fsdp`.
 
-    def rows(shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct((config.examples, *shape), dtype, sharding=sharding)
+    Slices follow one another along `data`, so that `fsdp` stays inside a slice: gathers of parameters use its fast
+    network, and the gradient's all-reduce is the one collective of the parameters that crosses slices. An axis of its
+    own would change no collective, since the batch is always split over slices and `data` together.
 
-    batch: dict[str, Any] = {
-        "labels": rows((), jnp.int32 if outline.classes else jnp.float32),
-        "index": rows((), jnp.int32),
-        "epoch": rows((), jnp.int32),
-    }
-    if spec.given:
-        batch["views"] = tuple(rows(shape, jnp.float32) for shape in spec.view_shapes)
-        return batch | ({"present": rows((config.views.k,), jnp.bool_)} if outline.missing else {})
-    if spec.image_shape is not None:
-        return batch | {"images": rows(spec.image_shape, jnp.uint8)}
-    sizes = [(policy.image_size, policy.image_size, spec.channels) for policy in config.policies]
-    return batch | {"images": tuple(rows(size, jnp.uint8) for size in sizes)}
-
-
-def full_speed(program: Program, config: Config, outline: data.Outline) -> float | None:
-    """Steps per second at the peak FLOP/s of all devices; None if it is unknown.
-
-    Microbatches are a loop, which XLA counts once.
+    Raises:
+      ValueError: there are too few devices, or other slices than mesh.slices.
     """
-    train = config.train
-    if train.microbatch is not None or (train.peak_tflops is None and train.precision == "float32"):
-        return None
-    peak = _sharding.peak_flops(train.peak_tflops)
-    flops = None if peak is None else step_flops(program, abstract_batch(program, config, outline))
-    return None if peak is None or flops is None else program.mesh.size * peak / flops
+    slices, data, fsdp = options.shape
+    used, available = slices * data * fsdp, jax.device_count()
+    if used > available or (jax.process_count() > 1 and used != available):
+        raise ValueError(
+            f"mesh.slices * mesh.data * mesh.fsdp = {slices} * {data} * {fsdp} devices, but there are {available}"
+        )
+    return Mesh(
+        arranged(jax.devices(), slices, data, fsdp),
+        ("data", "fsdp"),
+        axis_types=(AxisType.Auto, AxisType.Auto),
+    )
 
 
-def step_flops(program: Program, batch: Any) -> float | None:
-    """FLOPs of a step over all devices, as XLA counts them; None if it does not."""
-    step: Any = program.step
-    flops = (step.lower(program.abstract_state, batch).cost_analysis() or {}).get("flops", math.nan)
-    return float(flops) if flops > 0 else None
+def arranged(devices: Sequence[Any], slices: int, data: int, fsdp: int) -> np.ndarray:
+    """(slices * data, fsdp) devices, those of a slice in consecutive rows.
+
+    TPUs tell their slice, and are placed by their position in it if there are several. CPU and GPU devices are taken
+    in their order, which is that of the processes.
+
+    Raises:
+      ValueError: TPUs are in another number of slices, or a slice has other than data * fsdp devices.
+    """
+    found = Counter(device.slice_index for device in devices if device.platform == "tpu")
+    if not found or (slices == 1 and len(found) == 1):
+        return np.asarray(devices[: slices * data * fsdp]).reshape(slices * data, fsdp)
+    if len(found) != slices:
+        raise ValueError(
+            f"mesh.slices = {slices}, but the devices are in {len(found)} slices; use --mesh.slices {len(found)}"
+        )
+    if set(found.values()) != {data * fsdp}:
+        sizes = ", ".join(str(found[index]) for index in sorted(found))
+        raise ValueError(
+            f"mesh.data * mesh.fsdp = {data} * {fsdp} must be all devices of each slice; the slices have {sizes}"
+        )
+    return mesh_utils.create_hybrid_device_mesh((data, fsdp), (slices, 1), devices)
+
+
+def rows_per_device(config: Config, examples: int, mesh: Mesh, last_batch: bool) -> int:
+    """Examples per device of a batch; `last_batch`: the examples that are left at the end of an epoch are a batch too.
+
+    Raises:
+      ValueError: a batch is larger than the split, or does not divide over the devices or into groups.
+    """
+    n, group = config.examples, config.train.group
+    if n > examples:
+        raise ValueError(
+            f"train.batch_size must be at most the {examples} training examples, got a batch of {n}"
+        )
+    rows, left = divmod(n, mesh.size)
+    if left:
+        sizes = [size for size in (n - left, n - left + mesh.size) if 0 < size <= examples]
+        use = f"use --train.batch-size {' or '.join(map(str, sizes))}, or " if sizes else "use "
+        raise ValueError(
+            f"a batch of {n} examples does not divide over {mesh.size} devices; {use}fewer devices with --mesh.data"
+        )
+    last = examples % n if last_batch else 0
+    if last == 1 or last % mesh.size:
+        fault = f"{last} examples, which do not divide over {mesh.size} devices; use --mesh.data 1"
+        fault = "one example, which has no negatives; use" if last == 1 else f"{fault}, or"
+        raise ValueError(
+            f"the last batch of an epoch has {fault} another --train.batch-size than {n}, or leave the last batch out"
+        )
+    for count, batch in ((rows, "batch"), (last // mesh.size, "last batch of an epoch")):
+        if group is not None and count % group:
+            raise ValueError(
+                f"train.group must divide the {count} examples of a device's {batch}, got {group}; use fewer devices "
+                "with --mesh.data, or a larger --train.batch-size"
+            )
+    return rows
+
+
+def placed(x: jax.ShapeDtypeStruct, mesh: Mesh) -> jax.ShapeDtypeStruct:
+    """A shape with its sharding: over `fsdp` along the longest divisible axis, or replicated if there is none."""
+    devices = mesh.shape["fsdp"]
+    axes = [a for a, size in enumerate(x.shape) if devices > 1 and size % devices == 0]
+    split: tuple[str | None, ...] = ()
+    if axes and np.prod(x.shape) >= 1024:  # gathering a smaller array costs more than replicating it
+        longest = max(axes, key=lambda a: x.shape[a])
+        split = tuple("fsdp" if a == longest else None for a in range(x.ndim))
+    return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=NamedSharding(mesh, PartitionSpec(*split)))

@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from mvcl import _buckets, _files, _progress, augment, data, methods
-from mvcl.training import _program, _sharding
+from mvcl.training import _program
 from mvcl.training._checkpoints import Checkpoints
-from mvcl.training._config import Config, Mesh, check, divided, suited_to
+from mvcl.training._config import Config, Mesh, suited_to
 from mvcl.training._folder import read_scores
 from mvcl.training._serialise import load
 
@@ -42,7 +42,7 @@ def prepare(config: Config) -> Run:
     with _progress.during("opening the data"):
         splits = config.data.open()
     outline = splits["train"].outline
-    config = divided(check(suited_to(config, outline)), _sharding.make_mesh(config.mesh).size)
+    config = suited_to(config, outline)
     split, compared = splits["train"], config.train.group or config.examples
     if split.draws is not None and (unit := math.gcd(split.draws.size, config.examples)) % compared:
         raise ValueError(

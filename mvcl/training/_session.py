@@ -1,24 +1,34 @@
-"""A run that goes on in a folder: its state, its files, and what is done with them between two steps."""
+"""A run that goes on in a folder: its state, clock and log, and what is done with them between two steps."""
 
 import json
-from collections.abc import Callable
-from contextlib import ExitStack
+import math
+import os
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from mvcl import _files, _progress, data, metrics
+from mvcl import _buckets, _files, _progress, data, metrics
 from mvcl.training import _evaluate, _folder
 from mvcl.training._checkpoints import Checkpoints
 from mvcl.training._config import Config
+from mvcl.training._cost import full_speed
 from mvcl.training._evaluate import Table
-from mvcl.training._folder import Clock, Log
 from mvcl.training._processes import Interrupted, Stop
-from mvcl.training._program import State, full_speed
+from mvcl.training._program import State
 from mvcl.training._run import Run, initial_state
 
+# Phases of the clock that a logged row tells: the time between two rows without saving and evaluating.
+_PHASES = {"seconds_data": "data", "seconds_step": "training", "seconds_log": "logging"}
+_PAGES = Path("/proc/self/statm")  # the memory of this process, on Linux
+# Consecutive logged steps at chance level, or with a collapsed rank, before a warning.
+_PATIENCE = 5
 _GEOMETRY = "encoder_uniformity"  # in every row of the log with a geometry
 
 
@@ -26,21 +36,171 @@ class Diverged(RuntimeError):
     """The loss became NaN or infinite."""
 
 
-class Session:
-    """One session of a run; it alone owns the state.
+class Clock:
+    """Seconds of a run by phase, over all its sessions: of the innermost that is entered, `other` outside of all."""
 
-    Attributes:
-      run: config, data and compiled functions.
-      workdir: folder of the run.
-      state: the state after `step` steps.
-      step: number of steps done.
-      clock: seconds by phase.
-      stop: signals.
-      scores: step -> score of the evaluation protocol, higher is better.
-      checkpoints: of the folder.
-      reading: the unreadable examples so far.
-      log: of process 0, from `begin` on; else None.
-      files: closed with the session.
+    def __init__(self) -> None:
+        self._seconds: dict[str, float] = defaultdict(float)
+        self._doing, self._last = ["other"], time.monotonic()
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Time within counts as this phase."""
+        self.seconds()
+        self._doing.append(name)
+        try:
+            yield
+        finally:
+            self.seconds()
+            self._doing.pop()
+
+    def seconds(self) -> dict[str, float]:
+        """Seconds of each phase until now."""
+        now = time.monotonic()
+        self._seconds[self._doing[-1]] += now - self._last
+        self._last = now
+        return dict(self._seconds)
+
+    def resume(self, path: Path) -> None:
+        """Add the seconds of earlier sessions; nothing of a missing or damaged file."""
+        with suppress(OSError, ValueError, TypeError, AttributeError):
+            earlier = {str(name): float(value) for name, value in _files.read_json(path).items()}
+            for name, value in earlier.items():
+                self._seconds[name] += value
+
+    def write(self, path: Path) -> None:
+        """Write the seconds for `resume`."""
+        rounded = {name: round(value, 3) for name, value in self.seconds().items()}
+        _files.write_whole(path, json.dumps(rounded) + "\n")
+
+
+class Log:
+    """A line of progress and a row of metrics.jsonl and TensorBoard for each logged step, scores, and warnings."""
+
+    def __init__(
+        self,
+        workdir: Path,
+        clock: Clock,
+        *,
+        step: int,
+        steps: int,
+        views_per_step: int,
+        full_speed: float | None = None,
+    ) -> None:
+        """Add to the log of a folder, which ends at `step`; `full_speed` in steps per second.
+
+        A bucket's objects cannot grow: its log is written to a temporary folder, which `upload` copies.
+        """
+        from tensorboardX import SummaryWriter  # takes half a second with the clients of cloud storage
+
+        self._workdir, self._clock, self._steps, self._views = workdir, clock, steps, views_per_step
+        self._full_speed, self._folder, rows = full_speed, workdir, workdir / "metrics.jsonl"
+        self._remote = tempfile.TemporaryDirectory(prefix="mvcl_") if _buckets.is_remote(workdir) else None
+        if self._remote is not None:
+            self._folder = Path(self._remote.name)
+            (self._folder / rows.name).write_text(rows.read_text() if rows.is_file() else "")
+        self._file = open(self._folder / "metrics.jsonl", "a", buffering=1)
+        self._board = SummaryWriter(str(self._folder / "tensorboard"), purge_step=step or None)
+        self._last, self._before, self._started = step, clock.seconds(), time.monotonic()
+        # Time never decreases, even if the machine's clock is set back.
+        last = max((float(row.get("time", 0.0)) for row in _folder.read_log(workdir)), default=0.0)
+        self._wall = max(time.time(), last) - self._started
+        self._signs: dict[str, int] = {}
+
+    def row(self, step: int, values: dict[str, Any]) -> None:
+        """Log a step's values, among them `loss` and `effective_rank`, and its time; warn of what they show."""
+        seconds, done = self._clock.seconds(), max(step - self._last, 1)
+        parts = {name: (seconds.get(p, 0.0) - self._before.get(p, 0.0)) / done for name, p in _PHASES.items()}
+        self._before, self._last = seconds, step
+        each = max(sum(parts.values()), 1e-9)
+        row = {"step": step, **values, **parts, "views_per_second": self._views / each}
+        used = jax.local_devices()[0].memory_stats() or {}  # of a CPU there are none
+        for name, key in (("memory_gib", "bytes_in_use"), ("memory_peak_gib", "peak_bytes_in_use")):
+            row |= {name: used[key] / 2**30} if key in used else {}
+        if not used and _PAGES.is_file():
+            row["memory_gib"] = int(_PAGES.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**30
+        if self._full_speed is not None:
+            row["model_flops_utilisation"] = 1 / (each * self._full_speed)
+        now = time.monotonic()
+        row |= {"seconds": now - self._started, "time": round(self._wall + now, 3)}
+        row = {k: v for k, v in row.items() if not (isinstance(v, float) and not math.isfinite(v))}
+        self._file.write(json.dumps(row) + "\n")
+        for name, value in row.items():
+            if name not in ("step", "time"):
+                self._board.add_scalar(name, value, step, walltime=row["time"])
+        chance = f" (chance {values['chance']:.4f})" if "chance" in values else ""
+        _progress.show(
+            f"step {step:>{len(str(self._steps))}}/{self._steps}  loss {values['loss']:.4f}{chance}  "
+            f"rank {values['effective_rank']:.1f}  {self._views / each:,.0f} views/s  "
+            f"{_progress.duration((self._steps - step) * each)} left"
+        )
+        self._warn(values)
+
+    def _warn(self, values: dict[str, Any]) -> None:
+        chance, rank = values.get("chance", math.inf), values["effective_rank"]
+        unconverged = values.get("solver_unconverged", 0) > 0 or "solver" in self._signs
+        signs = {
+            "chance": math.isfinite(chance) and values["loss"] > chance - 0.01 * (1 + abs(chance)),
+            "rank": rank < 1.5,
+            "solver": unconverged,  # once
+        }
+        self._signs = {name: self._signs.get(name, 0) + 1 for name, holds in signs.items() if holds}
+        if self._signs.get("chance") == _PATIENCE:
+            _progress.line(
+                f"warning: the loss has stayed at the chance level {chance:.4f} for {_PATIENCE} logged steps: the "
+                "features do not separate the instances. Check the learning rate, the temperature and the views"
+            )
+        if self._signs.get("rank") == _PATIENCE:
+            _progress.line(
+                f"warning: the effective rank of the embeddings has fallen to {rank:.2f}: they "
+                "collapse to one direction. Check the objective (has it negatives?), the head and the learning rate"
+            )
+        if self._signs.get("solver") == 1:
+            _progress.line(
+                f"warning: the transport solver stopped after {values['solver_iterations']:.0f} iterations with "
+                f"marginals wrong by {values['solver_error']:.2g}: the loss is a lower bound. Raise "
+                "--objective.max-iterations or --objective.epsilon"
+            )
+
+    def scores(self, step: int, values: Mapping[str, float], **more: str) -> None:
+        """Log several evaluations of one step in one row, with `more` entries; nothing without values."""
+        if not values:
+            return
+        self._file.write(json.dumps({"step": step, **values, **more}) + "\n")
+        for name, value in values.items():
+            self._board.add_scalar(name, value, step, walltime=self._wall + time.monotonic())
+        _progress.line(f"step {step}: " + ", ".join(f"{name} {value:.4f}" for name, value in values.items()))
+        self.upload()
+
+    def upload(self) -> None:
+        """Bring the log to the bucket of the run, if it is in one."""
+        if self._remote is not None:
+            self._board.flush()
+            _buckets.upload(self._folder, self._workdir)
+
+    def close(self) -> None:
+        """Print where the time went, and close the files."""
+        seconds = self._clock.seconds()
+        whole = max(sum(seconds.values()), 1e-3)
+        longest = sorted(seconds, key=lambda name: -seconds[name])
+        shares = [f"{name} {100 * seconds[name] / whole:.0f} %" for name in longest]
+        _progress.line(", ".join([f"time: {_progress.duration(whole)}", *shares]))
+        for file in (self._file, self._board):
+            with suppress(OSError):  # a full disk: the first write that failed has raised
+                file.close()
+        if self._remote is not None:
+            try:
+                _buckets.upload(self._folder, self._workdir)
+            except OSError as error:  # it must not hide why the run ends
+                _progress.line(f"mvcl: the end of the log was not uploaded: {error}")
+            self._remote.cleanup()
+
+
+class Session:
+    """One session of a run in `workdir`; it alone owns `state`, that after `step` steps.
+
+    `scores` is step -> score, higher is better; `reading` has the unreadable examples so far; process 0 has a `log`
+    from `begin` on; `files` are closed with the session.
     """
 
     state: State
@@ -87,16 +247,16 @@ class Session:
 
     def begin(self) -> Table | None:
         """The table of a run that has ended; else None, and process 0 goes on with the log from the session's step."""
-        config, steps, times = self.run.config, self.run.program.steps, self.workdir / "time.json"
+        config, steps, first = self.run.config, self.run.program.steps, jax.process_index() == 0
         ended = None if self.step < steps else _evaluate.saved(self.run, self.workdir, self.step)
         if ended is not None:
             table, score = ended
-            if score is not None and self.step not in self.scores and jax.process_index() == 0:
+            if first and score is not None and self.step not in self.scores:  # the run was killed before
                 row = {"step": self.step, score[0]: score[1], _folder.SCORE: score[0]}
-                _folder.append_row(self.workdir / "metrics.jsonl", row)  # the run was killed before
+                _folder.append_row(self.workdir / "metrics.jsonl", row)
             return table
-        if jax.process_index() == 0:
-            self.clock.resume(times)
+        if first:
+            self.clock.resume(self.workdir / "time.json")
             _folder.rewind_log(self.workdir, self.step, done=self.step >= steps)
             if scaling := self.run.splits["train"].scaling:  # of tables, for data.scaling_file
                 _files.write_whole(self.workdir / "scaling.json", json.dumps(scaling) + "\n")
@@ -109,7 +269,7 @@ class Session:
                 full_speed=full_speed(self.run.program, config, self.run.outline),
             )
             self.files.callback(self.log.close)
-            self.files.callback(lambda: self.clock.write(times))
+            self.files.callback(self.clock.write, self.workdir / "time.json")
         return None
 
     def due(self) -> set[str]:
@@ -117,18 +277,19 @@ class Session:
 
         A step is scored or measured once: not if its log has it. The evaluation after it scores the last step.
         """
-        train, step, program = self.run.config.train, self.step, self.run.program
+        config, step, program = self.run.config, self.step, self.run.program
+        train = config.train
         scored, measured = (
             round(every * program.steps_per_epoch) for every in (train.evaluate_every, train.geometry_every)
         )
         due = {"log"} if step % train.log_every == 0 else set()
         if scored > 0 and 0 < step < program.steps and step % scored == 0 and step not in self.scores:
-            due |= {"score"} if self.run.config.evaluation.scored else set()
+            due |= {"score"} if config.evaluation.scored else set()
         if train.geometry_every > 0 and step > 0 and step % max(1, measured) == 0:
             rows = _folder.read_log(self.workdir)
             if not any(row.get("step") == step and _GEOMETRY in row for row in rows):
                 due.add("geometry")
-        saved = step == program.steps or step % self.run.config.checkpoint.every_steps == 0
+        saved = step == program.steps or step % config.checkpoint.every_steps == 0
         return due | {"save"} if saved or due & {"score", "geometry"} else due
 
     def save(self) -> None:
@@ -139,13 +300,8 @@ class Session:
                 self.clock.write(self.workdir / "time.json")
             self.checkpoints.save(self.step, self.state, {"corrupt": sorted(self.reading.passed)})
 
-    def measure(self) -> None:
-        """Score this step, which is saved, and log its geometry: what of it is due and not in the log.
-
-        Raises:
-          Interrupted: a process received a stop signal.
-        """
-        due = self.due()
+    def measure(self, due: set[str]) -> None:
+        """Score this step, which is saved, and log its geometry, where they are due; a stop signal interrupts it."""
         if not due & {"score", "geometry"}:
             return
         with self.clock.phase("saving"):
@@ -183,23 +339,16 @@ class Session:
         """Refresh the method's statistics before the next step, and renew optimiser states that start again, if due.
 
         A refresh adds a line to refresh.jsonl; after the last step it does no more, and the state stays as it is.
-
-        Raises:
-          ValueError: a refresh is due and the examples have no given views.
         """
         program, epoch = self.run.program, self.run.program.steps_per_epoch
-        last = self.step == program.steps
-        if program.learner.due(self.step, epoch):
-            statistics = self._refreshed()
-            place = program.abstract_state["statistics"]
+        learner, last = program.learner, self.step == program.steps
+        if learner.due(self.step, epoch):
+            new = self._refreshed()
             if not last:
-                statistics = jax.tree.map(lambda x, like: jax.device_put(x, like.sharding), statistics, place)
-                self.state = {**self.state, "statistics": statistics}
-        if (
-            program.learner.restarts_parts
-            and not last
-            and (parts := program.learner.restarts(self.step, epoch))
-        ):
+                like = program.abstract_state["statistics"]
+                new = jax.tree.map(lambda x, like: jax.device_put(x, like.sharding), new, like)
+                self.state = {**self.state, "statistics": new}
+        if learner.restarts_parts and not last and (parts := learner.restarts(self.step, epoch)):
             self.state = program.restart(self.state, parts)
 
     def _refreshed(self) -> Any:
@@ -211,14 +360,8 @@ class Session:
             )
         with _progress.during("refreshing the method's statistics"):
             inputs = data.inputs(split, np.arange(len(split)))
-            statistics, record = run.program.learner.refresh(
-                state["params"],
-                state["statistics"],
-                inputs["views"],
-                inputs.get("present"),
-                self.step,
-                run.program.steps_per_epoch,
-            )
+            given = state["params"], state["statistics"], inputs["views"], inputs.get("present")
+            statistics, record = run.program.learner.refresh(*given, self.step, run.program.steps_per_epoch)
         if self.log is not None:
             plain = {name: np.asarray(value).tolist() for name, value in record.items()}
             agreement = {}

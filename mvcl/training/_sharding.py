@@ -1,132 +1,16 @@
-"""Devices: their mesh, peak and cache of programs; how batch, objective, microbatches and state are split over them."""
+"""How objective and microbatches are split over devices."""
 
-import os
-from collections import Counter
-from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax.experimental import mesh_utils
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from mvcl import losses, methods
-from mvcl.training import _config
-from mvcl.training._config import Config
 
 BATCH = PartitionSpec(("data", "fsdp"))
 """Rows of a batch over all devices."""
-# Dense bfloat16 TFLOP/s of one jax device, as the vendors state it, by the start of its `device_kind`.
-PEAK_TFLOPS = {
-    "TPU v2": 22.5,  # per core: jax has two devices per chip
-    "TPU v3": 61.5,
-    "TPU v4 lite": 138.0,
-    "TPU v4": 275.0,
-    "TPU v5 lite": 197.0,
-    "TPU v5e": 197.0,
-    "TPU v5": 459.0,
-    "TPU v6 lite": 918.0,
-    "TPU v6e": 918.0,
-    "NVIDIA A100": 312.0,
-    "NVIDIA H100 PCIe": 756.0,
-    "NVIDIA H100": 989.0,
-    "NVIDIA H200": 989.0,
-    "NVIDIA L4": 121.0,
-    "NVIDIA L40": 181.0,
-    "NVIDIA L40S": 362.0,
-    "Tesla V100": 125.0,
-    "Tesla T4": 65.0,
-}
-
-
-def make_mesh(options: _config.Mesh) -> Mesh:
-    """Devices in axes `data` and `fsdp`.
-
-    Slices follow one another along `data`, so that `fsdp` stays inside a slice: gathers of parameters use its fast
-    network, and the gradient's all-reduce is the one collective of the parameters that crosses slices. An axis of its
-    own would change no collective, since the batch is always split over slices and `data` together.
-
-    Raises:
-      ValueError: there are too few devices, or other slices than mesh.slices.
-    """
-    slices, fsdp, available = options.slices, options.fsdp, jax.device_count()
-    data = options.data if options.data != -1 else max(available // (slices * fsdp), 1)
-    used = slices * data * fsdp
-    if used > available or (jax.process_count() > 1 and used != available):
-        named = f"mesh.slices * mesh.data * mesh.fsdp = {slices} * {data} * {fsdp}"
-        if slices == 1:
-            named = f"mesh.data * mesh.fsdp = {data} * {fsdp}"
-        raise ValueError(f"{named} devices, but there are {available}")
-    return Mesh(
-        arranged(jax.devices(), slices, data, fsdp),
-        ("data", "fsdp"),
-        axis_types=(AxisType.Auto, AxisType.Auto),
-    )
-
-
-def arranged(devices: Sequence[Any], slices: int, data: int, fsdp: int) -> np.ndarray:
-    """(slices * data, fsdp) devices, those of a slice in consecutive rows.
-
-    TPUs tell their slice, and are placed by their position in it if there are several. CPU and GPU devices are taken
-    in their order, which is that of the processes.
-
-    Raises:
-      ValueError: TPUs are in another number of slices, or a slice has other than data * fsdp devices.
-    """
-    found = Counter(device.slice_index for device in devices if device.platform == "tpu")
-    if not found or (slices == 1 and len(found) == 1):
-        return np.asarray(devices[: slices * data * fsdp]).reshape(slices * data, fsdp)
-    if len(found) != slices:
-        raise ValueError(
-            f"mesh.slices = {slices}, but the devices are in {len(found)} slices; use --mesh.slices {len(found)}"
-        )
-    if set(found.values()) != {data * fsdp}:
-        sizes = ", ".join(str(found[index]) for index in sorted(found))
-        raise ValueError(
-            f"mesh.data * mesh.fsdp = {data} * {fsdp} must be all devices of each slice; the slices have {sizes}"
-        )
-    return mesh_utils.create_hybrid_device_mesh((data, fsdp), (slices, 1), devices)
-
-
-def rows_per_device(config: Config, examples: int, mesh: Mesh, last_batch: bool) -> int:
-    """Examples per device of a batch; `last_batch`: the examples that are left at the end of an epoch are a batch too.
-
-    Raises:
-      ValueError: a batch is larger than the split, or does not divide over the devices or into groups.
-    """
-    n, group = config.examples, config.train.group
-    if n > examples:
-        raise ValueError(
-            f"train.batch_size must be at most the {examples} training examples, got a batch of {n}"
-        )
-    rows, left = divmod(n, mesh.size)
-    if left:
-        sizes = [size for size in (n - left, n - left + mesh.size) if 0 < size <= examples]
-        use = f"use --train.batch-size {' or '.join(map(str, sizes))}, or " if sizes else "use "
-        raise ValueError(
-            f"a batch of {n} examples does not divide over {mesh.size} devices; {use}fewer devices with --mesh.data"
-        )
-    last = examples % n if last_batch else 0
-    if last == 1:
-        raise ValueError(
-            f"the last batch of an epoch would have one example, which has no negatives; use another "
-            f"--train.batch-size than {n}, or leave the last batch out"
-        )
-    if last % mesh.size:
-        raise ValueError(
-            f"the last batch of an epoch has {last} examples, which do not divide over {mesh.size} devices; use "
-            "--mesh.data 1, another --train.batch-size, or leave the last batch out"
-        )
-    for count, batch in ((rows, "batch"), (last // mesh.size, "last batch of an epoch")):
-        if group is not None and count % group:
-            raise ValueError(
-                f"train.group must divide the {count} examples of a device's {batch}, got {group}; use fewer devices "
-                "with --mesh.data, or a larger --train.batch-size"
-            )
-    return rows
 
 
 def sharded(of_views: methods.OfViews, takes: losses.Takes, mesh: Mesh, group: int | None) -> methods.OfViews:
@@ -220,37 +104,3 @@ def microbatches(microbatch: int, rows: int, mesh: Mesh) -> methods.Microbatches
         return jax.lax.with_sharding_constraint(joined, NamedSharding(mesh, BATCH))
 
     return split, join
-
-
-def placed(x: jax.ShapeDtypeStruct, mesh: Mesh) -> jax.ShapeDtypeStruct:
-    """A shape with its sharding: over `fsdp` along the longest divisible axis, or replicated if there is none."""
-    devices = mesh.shape["fsdp"]
-    axes = [a for a, size in enumerate(x.shape) if devices > 1 and size % devices == 0]
-    split: tuple[str | None, ...] = ()
-    if axes and np.prod(x.shape) >= 1024:  # gathering a smaller array costs more than replicating it
-        longest = max(axes, key=lambda a: x.shape[a])
-        split = tuple("fsdp" if a == longest else None for a in range(x.ndim))
-    return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=NamedSharding(mesh, PartitionSpec(*split)))
-
-
-def peak_flops(tflops: float | None = None) -> float | None:
-    """Peak FLOP/s of one device: as given, or of the device's kind; None if unknown."""
-    if tflops is None:
-        kind = jax.devices()[0].device_kind
-        known = [name for name in PEAK_TFLOPS if kind.startswith(name)]
-        tflops = PEAK_TFLOPS[max(known, key=len)] if known else None
-    return None if tflops is None else tflops * 1e12
-
-
-def compilation_cache() -> None:
-    """Cache compiled programs in MVCL_CACHE or ~/.cache/mvcl, except with several CPU devices.
-
-    On CPU, XLA orders the collectives of a program through a shared object. In a program loaded from the cache each
-    collective has its own object (jaxlib 0.10.2), so two may run at once, which aborted runs.
-    """
-    if jax.default_backend() == "cpu" and jax.device_count() > 1:
-        jax.config.update("jax_enable_compilation_cache", False)
-        return
-    folder = os.environ.get("MVCL_CACHE") or str(Path.home() / ".cache" / "mvcl")
-    jax.config.update("jax_compilation_cache_dir", folder)
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)

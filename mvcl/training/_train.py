@@ -18,7 +18,7 @@ from mvcl.training._optimizers import Sgd
 from mvcl.training._program import State
 from mvcl.training._run import batches, prepare, save_views
 from mvcl.training._serialise import load
-from mvcl.training._session import Diverged, Session
+from mvcl.training._session import Clock, Diverged, Session
 
 Hook = Callable[[int, State, dict[str, jax.Array]], None]
 """Called with the number of steps done, the state and the last step's values: before the first step of a session, with
@@ -57,7 +57,7 @@ def train(
       StalledReader: no batch arrived within train.stall_seconds.
       LostProcess: another process of the run has ended.
     """
-    workdir, clock, first = _buckets.path(workdir), _folder.Clock(), jax.process_index() == 0
+    workdir, clock, first = _buckets.path(workdir), Clock(), jax.process_index() == 0
     run = prepare(config)
     with (
         _processes.losses_named(workdir),
@@ -91,7 +91,7 @@ def loop(session: Session, hooks: list[Hook]) -> None:
       Diverged: the loss became NaN or infinite.
     """
     run, clock, program, log = session.run, session.clock, session.run.program, session.log
-    session.measure()
+    session.measure(session.due())
     host = batches(run, session.step, session.reading)
     stream = data.to_devices(host, program.batch_sharding)
     pending: list[dict[str, jax.Array]] = []  # values of the steps that are not known to be finite
@@ -130,7 +130,7 @@ def loop(session: Session, hooks: list[Hook]) -> None:
             if stopping:
                 session.checkpoints.wait()
                 raise _processes.Interrupted(stopping, session.step, program.steps)
-            session.measure()
+            session.measure(due)
     host.close()  # stops the readers
 
 

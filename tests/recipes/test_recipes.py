@@ -13,7 +13,7 @@ from flax import nnx
 from parametrize import some
 
 from mvcl import _commands, _configs, data, losses, models, training
-from mvcl.training import Mesh, _program
+from mvcl.training import Mesh, _cost, _program
 
 FILES = _configs.names()
 CONFIGS = [
@@ -41,7 +41,7 @@ def programs(config):
     outline = data.expected(config.data)
     if outline is None:
         outline = config.data.open()["train"].outline
-    config = training.check(training.suited_to(config, outline))
+    config = training.suited_to(config, outline)
     return config, outline, _program.build(config, outline)
 
 
@@ -77,13 +77,13 @@ def test_a_file_without_a_variant_gives_its_first():
 def test_settings_fit_together(source):
     config = load(source)
     outline = data.expected(config.data) or config.data.open()["train"].outline
-    training.check(training.suited_to(config, outline))
+    training.suited_to(config, outline)
 
 
 @pytest.mark.parametrize("source", some(TRUE_SIZE, fast=["digits", "xu/sem:dha"]))
 def test_the_true_size_step_resolves(source):
     config, outline, program = programs(load(source))
-    state, batch = program.abstract_state, _program.abstract_batch(program, config, outline)
+    state, batch = program.abstract_state, _cost.abstract_batch(program, config, outline)
     after, values = jax.eval_shape(program.step, state, batch)
     shapes = jax.tree.map(lambda x: (x.shape, x.dtype), (state, after))
     assert shapes[0] == shapes[1]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mvcl import augment, data, evaluation, losses, models, training
-from mvcl.training import Config, Train, Views, _config
+from mvcl.training import Config, Train, Views
 
 
 @pytest.mark.parametrize("table", sorted(training.CHOICES))
@@ -107,16 +107,18 @@ def test_strategies_of_shidani():
 
 
 def test_fixed_budget_of_koromilas():
-    found = {}
-    for k in range(2, 9):
+    """The numbers of the paper on one device; rounded to divide over 8."""
+    outline = data.Outline(50_000, 10, data.ExampleSpec(((32, 32, 3),)))
+
+    def examples(k, batch_size, devices):
         views = Views(k=k, strategy="fixed", reference_views=1)
-        config = training.check(Config(views=views, train=Train(batch_size=256)))
-        found[k] = config.examples, _config.divided(config, 8).examples
-        assert _config.divided(config, 1) == config
-    tiny = Config(views=Views(k=4, strategy="fixed"), train=Train(batch_size=10))
-    assert _config.divided(tiny, 8) == tiny  # 5 examples are not rounded to nothing
+        config = Config(views=views, train=Train(batch_size=batch_size), mesh=training.Mesh(data=devices))
+        return training.suited_to(config, outline).examples
+
     exact, rounded = [128, 85, 64, 51, 42, 36, 32], [128, 80, 64, 48, 40, 32, 32]
-    assert found == dict(zip(range(2, 9), zip(exact, rounded)))
+    assert [examples(k, 256, 1) for k in range(2, 9)] == exact
+    assert [examples(k, 256, 8) for k in range(2, 9)] == rounded
+    assert examples(2, 10, 8) == 5  # not rounded to nothing
 
 
 def test_a_run_on_several_devices_saves_the_rounding():

@@ -4,15 +4,15 @@ import json
 
 import pytest
 
-from mvcl.training import _folder, _sharding
+from mvcl.training import _cost, _folder, _session
 
 
 @pytest.fixture
 def clock(monkeypatch):
     """A clock that a test sets: `now[0]` is monotonic time, `now[1]` the wall's."""
     now = [50.0, 1000.0]
-    monkeypatch.setattr(_folder.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(_folder.time, "time", lambda: now[1])
+    monkeypatch.setattr(_session.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(_session.time, "time", lambda: now[1])
     return now
 
 
@@ -22,7 +22,7 @@ def passing(clock, phase, now, seconds):
 
 
 def test_time_counts_as_the_innermost_phase(clock, tmp_path, capsys):
-    mine = _folder.Clock()
+    mine = _session.Clock()
     clock[0] += 1
     with mine.phase("training"):
         clock[0] += 2
@@ -35,10 +35,10 @@ def test_time_counts_as_the_innermost_phase(clock, tmp_path, capsys):
 
 
 def test_the_clock_adds_earlier_sessions(clock, tmp_path):
-    first = _folder.Clock()
+    first = _session.Clock()
     passing(first, "training", clock, 5)
     first.write(tmp_path / "time.json")
-    second = _folder.Clock()
+    second = _session.Clock()
     passing(second, "training", clock, 2)
     second.resume(tmp_path / "time.json")
     assert second.seconds()["training"] == 7
@@ -48,7 +48,7 @@ def test_the_clock_adds_earlier_sessions(clock, tmp_path):
 def test_the_clock_ignores_a_damaged_file(clock, tmp_path, content):
     if content is not None:
         (tmp_path / "time.json").write_text(content)
-    mine = _folder.Clock()
+    mine = _session.Clock()
     mine.resume(tmp_path / "time.json")
     assert mine.seconds() == {"other": 0}
 
@@ -59,17 +59,17 @@ def test_the_clock_ignores_a_damaged_file(clock, tmp_path, content):
 )
 def test_peak_is_that_of_the_longest_name(monkeypatch, kind, tflops):
     device = type("Device", (), {"device_kind": kind})
-    monkeypatch.setattr(_sharding.jax, "devices", lambda: [device])
-    assert _sharding.peak_flops() == tflops * 1e12
-    assert _sharding.peak_flops(2.0) == 2e12
+    monkeypatch.setattr(_cost.jax, "devices", lambda: [device])
+    assert _cost.peak_flops() == tflops * 1e12
+    assert _cost.peak_flops(2.0) == 2e12
 
 
 def test_peak_of_an_unknown_device_is_none():
-    assert _sharding.peak_flops() is None
+    assert _cost.peak_flops() is None
 
 
 def opened(tmp_path, mine, step=0, full_speed=None):
-    return _folder.Log(tmp_path, mine, step=step, steps=100, views_per_step=40, full_speed=full_speed)
+    return _session.Log(tmp_path, mine, step=step, steps=100, views_per_step=40, full_speed=full_speed)
 
 
 def rows(folder):
@@ -80,7 +80,7 @@ VALUES = {"loss": 2.0, "effective_rank": 5.0}
 
 
 def test_a_row_has_the_seconds_of_a_step_since_the_last_row(clock, tmp_path, capsys):
-    mine = _folder.Clock()
+    mine = _session.Clock()
     log = opened(tmp_path, mine, full_speed=4.0)
     for seconds in (1, 3):
         passing(mine, "training", clock, 6 * seconds)
@@ -103,11 +103,11 @@ def test_a_row_has_the_seconds_of_a_step_since_the_last_row(clock, tmp_path, cap
 
 
 def test_time_does_not_go_back(clock, tmp_path):
-    log = opened(tmp_path, _folder.Clock())
+    log = opened(tmp_path, _session.Clock())
     log.row(1, VALUES)
     log.close()
     clock[1] -= 500
-    log = opened(tmp_path, _folder.Clock(), step=1)
+    log = opened(tmp_path, _session.Clock(), step=1)
     clock[0] += 3
     log.row(2, VALUES)
     log.close()
@@ -117,7 +117,7 @@ def test_time_does_not_go_back(clock, tmp_path):
 
 def logged(tmp_path, capsys, sequence):
     """The warnings of a log of these values."""
-    log = opened(tmp_path, _folder.Clock())
+    log = opened(tmp_path, _session.Clock())
     for step, values in enumerate(sequence):
         log.row(step, VALUES | values)
     log.close()
@@ -147,7 +147,7 @@ def test_warns_once_of_a_solver_that_stopped(clock, tmp_path, capsys):
 
 
 def test_scores_are_read_from_the_log(clock, tmp_path):
-    log = opened(tmp_path, _folder.Clock())
+    log = opened(tmp_path, _session.Clock())
     log.scores(4, {"knn": 0.5}, score="knn")
     log.scores(5, {"uniformity": -1.0})
     log.scores(6, {})

@@ -10,7 +10,7 @@ import pytest
 from parametrize import some
 
 from mvcl import augment, data, losses, methods, models, report, training
-from mvcl.training import Mesh, Views, _dry_run, _run
+from mvcl.training import Mesh, Views, _run
 
 CROPS = Views(
     k=5,
@@ -144,20 +144,6 @@ def test_the_whole_run_is_evaluated_embedded_and_shown(crops, tmp_path):
     for views, shape in ((1, (32, 1, 4)), (5, (32, 5, 4))):
         run, state = training.open_run(tmp_path)
         assert training.embed(run, state, "test", tmp_path / "z.npz", views=views)[0] == shape
-
-
-@pytest.mark.exhaustive
-def test_the_dry_run_has_the_cost_of_each_size(crops):
-    text = training.dry_run(crops)
-    assert "16 pixels" in text
-    assert "gradient of 3 views" in text
-    config = training.check(crops)
-    run = training.prepare(config)
-    (large, *_, most), (small, count, least) = _dry_run.encoder_flops(run.program, config, run.outline)
-    assert (large, small, count) == (16, 8, 3)
-    assert 2 < (most / 2) / (least / 3) < 6  # about four times the pixels
-    one = dataclasses.replace(crops, views=dataclasses.replace(crops.views, local_policy=crops.views.policy))
-    assert "gradient of" not in training.dry_run(one)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from parametrize import some
 
 from mvcl import augment, data, losses, methods, models, training
-from mvcl.training import AdamW, Lars, Mesh, Sgd, _optimizers, _program, _run, _sharding
+from mvcl.training import AdamW, Lars, Mesh, Sgd, _cost, _optimizers, _program, _run, _sharding
 
 
 def curve(config, steps):
@@ -88,22 +88,22 @@ def test_tpu_devices_are_arranged_by_slice():
     chips = [
         Chip(s, x, y) for y in range(2) for s in (1, 0, 2) for x in range(2)
     ]  # not in the order of slices
-    mesh = _sharding.arranged(chips, 3, 2, 2)
+    mesh = _program.arranged(chips, 3, 2, 2)
     assert [[chip.slice_index for chip in row] for row in mesh] == [[s, s] for s in (0, 0, 1, 1, 2, 2)]
     assert len(set(mesh.flat)) == 12
     one = [chip for chip in chips if chip.slice_index == 1]
-    assert _sharding.arranged(one, 1, 2, 1).tolist() == [[one[0]], [one[1]]]  # of one slice, a part will do
+    assert _program.arranged(one, 1, 2, 1).tolist() == [[one[0]], [one[1]]]  # of one slice, a part will do
 
 
 def test_raises_on_slices_that_are_not_there(tiny):
     chips = [Chip(s, x, y) for s in range(2) for y in range(2) for x in range(2)]
     for slices in (1, 4):
         with pytest.raises(ValueError, match=f"mesh.slices = {slices}, .* in 2 slices; use --mesh.slices 2"):
-            _sharding.arranged(chips, slices, 2, 8 // slices // 2)
+            _program.arranged(chips, slices, 2, 8 // slices // 2)
     with pytest.raises(ValueError, match=r"2 \* 1 must be all devices of each slice; the slices have 4, 4"):
-        _sharding.arranged(chips, 2, 2, 1)
+        _program.arranged(chips, 2, 2, 1)
     with pytest.raises(ValueError, match=r"4 \* 2 \* 2 devices, but there are 8"):
-        _sharding.make_mesh(Mesh(slices=4, data=2, fsdp=2))
+        _program.make_mesh(Mesh(slices=4, data=2, fsdp=2))
     with pytest.raises(ValueError, match=r"mesh\.slices must be positive; got 0"):
         training.check(dataclasses.replace(tiny, mesh=Mesh(slices=0)))
 
@@ -119,7 +119,7 @@ def test_microbatches_give_the_loss_and_gradient_of_the_batch(tables, mesh):
 
 def compiled(config):
     run = training.prepare(config)
-    batch = _program.abstract_batch(run.program, config, run.outline)
+    batch = _cost.abstract_batch(run.program, config, run.outline)
     return run.program.step.lower(run.program.abstract_state, batch).compile()
 
 
@@ -177,7 +177,7 @@ def test_problems_of_m3g_solved_from_one_another_are_the_same_on_any_devices(rng
     z = jnp.asarray(np.stack([student, np.concatenate([teacher[:1], student[1:]])]), jnp.float32)
     objective = partial(losses.m3g, epsilon=0.05)
     takes, of_views = losses.takes(objective), methods.of_views(objective)
-    meshes = [_sharding.make_mesh(Mesh(data=devices)) for devices in (1, 4)]
+    meshes = [_program.make_mesh(Mesh(data=devices)) for devices in (1, 4)]
     one, four = (jax.jit(_sharding.sharded(of_views, takes, mesh, group))(z) for mesh in meshes)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-6), four, one)
     assert one[1]["solver_sweeps_saved"] > 0

@@ -1,17 +1,38 @@
-"""Estimate the cost of a config; its data may be absent."""
+"""The cost of a config's step and run, as XLA counts it, beside the peak of the devices; its data may be absent."""
 
 import dataclasses
 import math
-from collections import Counter
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from flax import nnx
 
 from mvcl import _progress, data, metrics, models
-from mvcl.training import _optimizers, _program, _sharding
-from mvcl.training._config import Config, check, divided, suited_to
+from mvcl.training import _optimizers
+from mvcl.training._config import Config, suited_to
+from mvcl.training._program import Program, build
+
+# Dense bfloat16 TFLOP/s of one jax device, as the vendors state it, by the start of its `device_kind`.
+PEAK_TFLOPS = {
+    "TPU v2": 22.5,  # per core: jax has two devices per chip
+    "TPU v3": 61.5,
+    "TPU v4 lite": 138.0,
+    "TPU v4": 275.0,
+    "TPU v5 lite": 197.0,
+    "TPU v5e": 197.0,
+    "TPU v5": 459.0,
+    "TPU v6 lite": 918.0,
+    "TPU v6e": 918.0,
+    "NVIDIA A100": 312.0,
+    "NVIDIA H100 PCIe": 756.0,
+    "NVIDIA H100": 989.0,
+    "NVIDIA H200": 989.0,
+    "NVIDIA L4": 121.0,
+    "NVIDIA L40": 181.0,
+    "NVIDIA L40S": 362.0,
+    "Tesla V100": 125.0,
+    "Tesla T4": 65.0,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +49,6 @@ class Estimate:
       devices: their number.
       encoder_parameters, head_parameters: without a predictor or a decoder.
       flops, bytes: FLOPs of a step, and bytes that it reads and writes, per device.
-      flops_by_size: of views of several sizes, as from `encoder_flops`; empty for one size.
       state_bytes, temporary_bytes: of state and batch, and of temporaries, per device.
       steps: of the run; None if the length of an epoch is unknown.
       training_examples: of the training split; None if unknown.
@@ -44,7 +64,6 @@ class Estimate:
     encoder_parameters: int
     head_parameters: int
     flops: float
-    flops_by_size: tuple[tuple[int, int, float], ...]
     bytes: float
     state_bytes: float
     temporary_bytes: float
@@ -77,16 +96,14 @@ def estimate(config: Config) -> Estimate:
         else:
             assumed += f"{known.examples:,} training examples are assumed"
             outline = known
-    config = divided(check(suited_to(config, outline)), _sharding.make_mesh(config.mesh).size)
+    config = suited_to(config, outline)
     with _progress.during("building the model"):
-        program = _program.build(config, outline)
-    state, batch = program.abstract_state, _program.abstract_batch(program, config, outline)
+        program = build(config, outline)
+    state, batch = program.abstract_state, abstract_batch(program, config, outline)
     with _progress.during("compiling the training step"):
         compiled = program.step.lower(state, batch).compile()  # type: ignore[attr-defined]
     analysis, memory = compiled.cost_analysis(), compiled.memory_analysis()
     network = jax.eval_shape(program.learner.network, state["params"], state["statistics"])
-    with _progress.during("compiling the encoder for each size of view"):
-        flops_by_size = encoder_flops(program, config, outline)
     epochs = program.steps / program.steps_per_epoch
     return Estimate(
         examples=config.examples,
@@ -97,7 +114,6 @@ def estimate(config: Config) -> Estimate:
         encoder_parameters=models.parameter_count(network.encoder),
         head_parameters=models.parameter_count(network.head),
         flops=float(analysis.get("flops", math.nan)),
-        flops_by_size=flops_by_size,
         bytes=float(analysis.get("bytes accessed", math.nan)),
         state_bytes=float(memory.argument_size_in_bytes),
         temporary_bytes=float(memory.temp_size_in_bytes),
@@ -125,41 +141,62 @@ def dry_run(config: Config) -> str:
         f"memory       {e.state_bytes / 2**20:,.0f} MiB state and batch, "
         f"{e.temporary_bytes / 2**20:,.0f} MiB temporaries on each device",
     ]
-    for size, count, flops in e.flops_by_size:
-        lines.append(
-            f"  {size:>4} pixels {flops / 1e9:,.2f} GFLOP for the encoder's value and gradient of {count} views"
-        )
     if e.steps is not None:
         lines.append(f"whole run    {e.steps * e.flops * e.devices / 1e15:,.4g} PFLOP")
     if e.relative_compute is not None:
         lines.append(
             f"relative     {e.relative_compute:.4g} times the encoder passes of 128 epochs of two views "
-            f"(Shidani 2024, Eq. 29{'; views of all sizes count alike' if e.flops_by_size else ''})"
+            "(Shidani 2024, Eq. 29)"
         )
     return "\n".join(lines) + (f"\n  {e.assumed}" if e.assumed else "")
 
 
-def encoder_flops(
-    program: _program.Program, config: Config, outline: data.Outline
-) -> tuple[tuple[int, int, float], ...]:
-    """Of views drawn in several sizes, largest first: (size, number of views, FLOPs of a step and device).
+def abstract_batch(program: Program, config: Config, outline: data.Outline) -> dict[str, Any]:
+    """Shapes, dtypes and shardings of a global batch."""
+    spec, sharding = outline.spec, program.batch_sharding
 
-    FLOPs are those of value and gradient of the encoder that is evaluated, for all views of the size, as XLA counts
-    them before it compiles. A second encoder, heads and the objective are not among them. Empty for one size.
+    def rows(shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((config.examples, *shape), dtype, sharding=sharding)
+
+    batch: dict[str, Any] = {
+        "labels": rows((), jnp.int32 if outline.classes else jnp.float32),
+        "index": rows((), jnp.int32),
+        "epoch": rows((), jnp.int32),
+    }
+    if spec.given:
+        batch["views"] = tuple(rows(shape, jnp.float32) for shape in spec.view_shapes)
+        return batch | ({"present": rows((config.views.k,), jnp.bool_)} if outline.missing else {})
+    if spec.image_shape is not None:
+        return batch | {"images": rows(spec.image_shape, jnp.uint8)}
+    sizes = [(policy.image_size, policy.image_size, spec.channels) for policy in config.policies]
+    return batch | {"images": tuple(rows(size, jnp.uint8) for size in sizes)}
+
+
+def full_speed(program: Program, config: Config, outline: data.Outline) -> float | None:
+    """Steps per second at the peak FLOP/s of all devices; None if it is unknown.
+
+    Microbatches are a loop, which XLA counts once.
     """
-    counts = Counter(policy.image_size for policy in config.policies)
-    if outline.spec.given or len(counts) == 1 or not program.learner.one_encoder:
-        return ()
-    state, found = program.abstract_state, []
-    network = jax.eval_shape(program.learner.network, state["params"], state["statistics"])
-    structure, params, *rest = nnx.split(network.encoder, nnx.Param, ...)
+    train = config.train
+    if train.microbatch is not None or (train.peak_tflops is None and train.precision == "float32"):
+        return None
+    if (peak := peak_flops(train.peak_tflops)) is None:
+        return None
+    flops = step_flops(program, abstract_batch(program, config, outline))
+    return None if flops is None else program.mesh.size * peak / flops
 
-    def total(params: Any, rest: Any, images: jax.Array) -> jax.Array:
-        return nnx.merge(structure, params, *rest, copy=True)(images).sum()
 
-    for size, count in sorted(counts.items(), reverse=True):
-        shape = (count * config.examples, size, size, outline.spec.channels)
-        images = jax.ShapeDtypeStruct(shape, jnp.float32)
-        counted: Any = jax.jit(jax.value_and_grad(total)).lower(params, rest, images).cost_analysis()
-        found.append((size, count, float(counted.get("flops", math.nan)) / program.mesh.size))
-    return tuple(found)
+def step_flops(program: Program, batch: Any) -> float | None:
+    """FLOPs of a step over all devices, as XLA counts them; None if it does not."""
+    step: Any = program.step
+    flops = (step.lower(program.abstract_state, batch).cost_analysis() or {}).get("flops", math.nan)
+    return float(flops) if flops > 0 else None
+
+
+def peak_flops(tflops: float | None = None) -> float | None:
+    """Peak FLOP/s of one device: as given, or of the device's kind; None if unknown."""
+    if tflops is None:
+        kind = jax.devices()[0].device_kind
+        known = [name for name in PEAK_TFLOPS if kind.startswith(name)]
+        tflops = PEAK_TFLOPS[max(known, key=len)] if known else None
+    return None if tflops is None else tflops * 1e12
