@@ -5,7 +5,6 @@ Their packages import jax when one of their names is first used: a wrong path is
 
 import dataclasses
 import functools
-import gc
 import itertools
 import json
 import shlex
@@ -311,7 +310,6 @@ def report(runs: tuple[Path, ...], *, out: Path | None = None) -> None:
     place = folders[0] / "report.html" if len(folders) == 1 else Path("report.html")
     from mvcl import report
 
-    gc.enable()
     with _progress.during("writing the report"):
         page = report.write_report(folders, place if out is None else _buckets.path(out))
     print(page)
@@ -342,7 +340,6 @@ def data(arguments: list[str]) -> None:
         raise ValueError(f"unknown command data {' '.join(arguments[:1])!r}; use mvcl data prepare NAME")
     from mvcl import data
 
-    gc.enable()
     name, *rest = arguments[1:] or ["--help"]
     if name in data.PREPARERS:
         print(tyro.cli(data.PREPARERS[name](), args=rest, prog=f"mvcl data prepare {name}").run())
@@ -376,20 +373,12 @@ def configs(*, copy: str | None = None, out: Path | None = None) -> None:
 
 
 def start(distributed: Any = None) -> None:
-    """Connect to the other processes, if any, and turn on the compilation cache and the garbage collector.
-
-    The collector is off until all is imported. It passes over what was imported, and runs after 10,000 new objects
-    instead of 700: tracing a program makes many, and keeps them.
-    """
+    """Connect to the other processes, if any, and turn on the compilation cache."""
     import absl.logging
 
     absl.logging.set_verbosity(absl.logging.FATAL)  # errors still raise exceptions
     training.join(training.Distributed() if distributed is None else distributed)
     training.compilation_cache()
-    if not gc.isenabled():
-        gc.freeze()
-        gc.set_threshold(10_000, 10, 10)
-        gc.enable()
 
 
 def _write_results(file: Path, results: Any) -> None:

@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 
+import mvcl
 from mvcl import _configs
 
 COMMANDS = (
@@ -21,9 +22,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # of jax's libraries; errors still raise exceptions
     if argv is None:
-        gc.disable()  # while packages are imported, which leaves nothing to collect; see _commands.start
+        gc.set_threshold(50_000, 20, 100)  # imports and traced programs make many objects, and keep them
     try:
-        return _run(*(a for a in arguments if a != "--debug"))
+        return _run(*(a for a in arguments if a != "--debug")) or 0
     except BrokenPipeError:  # the reader closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -34,40 +35,36 @@ def main(argv: Sequence[str] | None = None) -> int:
         if "--debug" in arguments:
             traceback.print_exc()
         print(f"mvcl: {_one_line(error)}", file=sys.stderr)
+        if (
+            number := getattr(error, "signal", None)
+        ) is not None:  # training.Interrupted, of all processes together
+            return int(128 + number)
         code = 2 if isinstance(error, ValueError) else 1
-        if (number := getattr(error, "signal", None)) is not None:  # training.Interrupted
-            code = 128 + number
-        if argv is None and _needs_hard_exit(error):  # os._exit only as a command, not for a Python caller
+        if argv is None:
+            # Python's normal exit would wait for a blocked reader or for other processes, or raise again for each open
+            # file on a full disk.
             sys.stdout.flush()
             os._exit(code)
         return code
 
 
-def _run(name: str = "--help", *rest: str) -> int:
+def _run(name: str = "--help", *rest: str) -> int | None:
     if name in ("-h", "--help"):
-        print(overview(), end="")
-        return 0
+        return print(overview(), end="")
     if name == "--version":
-        from mvcl import __version__
-
-        print(__version__)
-        return 0
+        return print(mvcl.__version__)
     if name not in COMMANDS:
         near = _configs.hint(name, COMMANDS)
         raise ValueError(f"unknown command {name!r}; {near}Commands: {', '.join(COMMANDS)}")
     from mvcl import _commands
 
     command = getattr(_commands, name)
-    if "arguments" not in inspect.signature(command).parameters:
-        import tyro
+    if "arguments" in inspect.signature(command).parameters:
+        return print(inspect.getdoc(command)) if rest[:1] in (("-h",), ("--help",)) else command(list(rest))
+    import tyro
 
-        config = (tyro.conf.PositionalRequiredArgs,)
-        tyro.cli(command, args=rest, prog=f"mvcl {name}", config=config)
-        return 0
-    if rest[:1] in (("-h",), ("--help",)):
-        print(inspect.getdoc(command))
-        return 0
-    return command(list(rest)) or 0
+    tyro.cli(command, args=rest, prog=f"mvcl {name}", config=(tyro.conf.PositionalRequiredArgs,))
+    return None
 
 
 def overview() -> str:
@@ -81,20 +78,6 @@ def overview() -> str:
         f"{''.join(commands)}\n"
         "Begin with `mvcl train digits`. Every command takes --help, and --debug for a full traceback of an error.\n"
     )
-
-
-def _needs_hard_exit(error: Exception) -> bool:
-    """Whether to skip Python's normal exit: it would wait for a blocked reader or for other processes, or raise again
-    for each open file on a full disk."""
-    if "jax" not in sys.modules or isinstance(error, ImportError):
-        return False
-    import jax
-
-    from mvcl import data, training
-
-    stopped_together = getattr(error, "signal", None) is not None
-    several = jax.distributed.is_initialized() and not stopped_together
-    return several or isinstance(error, (data.StalledReader, training.UnwrittenCheckpoint, OSError))
 
 
 def _one_line(error: Exception) -> str:

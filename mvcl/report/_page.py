@@ -22,8 +22,6 @@ from mvcl.report import _compare, _figures
 from mvcl.report._read import IMAGES, Run, kind, read_geometry, read_run
 
 _FIELDS = 4  # of the configurations, in the table of results
-_EXAMPLES = 8  # rows of the grid of views
-_WIDTH, _MIN_WIDTH = 72, 24  # of a picture in the grid, pixels
 _SHADE = 45  # % of the largest weight's background: numbers on it can be read
 _MATRICES = 6  # tables of view weights to show: the first, the last, and some between
 
@@ -120,7 +118,7 @@ def _one_run(run: Run, name: str) -> dict[str, object]:
         "warnings": run.warnings,
         "results": _compare.of_run(run) if len(run.evaluation) else None,
         "curves": _figures.of_runs([run.log], [name]),
-        "views": _views(*run.views) if run.views else None,
+        "views": run.views,
         "weights": _weights(run) if "weights" in run.refreshes else None,
         "clusters": _clusters(run, run.embeddings[1]) if run.refreshes and run.embeddings else None,
         "geometry": _geometry(run.geometry) if run.geometry else None,
@@ -176,47 +174,29 @@ def _legend(names: Iterable[str]) -> Key:
     return list(zip(symbols, colors, names))
 
 
-def _views(
-    images: np.ndarray, views: np.ndarray, classes: Sequence[str], sizes: np.ndarray, names: Sequence[str]
-) -> list[tuple[str, list[tuple[str, str, bool, int]]]]:
-    """Rows of a few examples: the class, and of the original and each view its name, a picture, whether its pixels are
-    shown sharp, and its width; smaller views are smaller."""
-    widths = [_WIDTH, *(max(_MIN_WIDTH, round(_WIDTH * size / sizes.max())) for size in sizes.tolist())]
-    rows = []
-    for name, image, of in list(zip(classes, images, views))[:_EXAMPLES]:
-        pictures = [image, *(view[:size, :size] for view, size in zip(of, sizes))]
-        shown = zip(["original", *names], map(_figures.photo, pictures), widths)
-        rows.append((name, [(title, *photo, width) for title, photo, width in shown]))
-    return rows
-
-
 def _weights(run: Run) -> dict[str, object]:
     """Tables of the weights of the pairs of views at some steps, and how many there are."""
-    taken = list(run.refreshes["weights"].items())
-    places = np.linspace(0, len(taken) - 1, min(len(taken), _MATRICES)).round().astype(int)
-    largest = max([1e-9, *(float(taken[i][1].max()) for i in places)])
-    tables = []
-    for step, weights in (taken[i] for i in places):
-        names = _view_names(run, len(weights))
-        frame = pd.DataFrame(weights, names, names)
-        tables.append(_compare.of_frame(f"from step {step}", frame, ".3f", _SHADE / largest))
-    return {"tables": tables, "computed": len(taken)}
+    steps, every = run.refreshes["weights"]
+    shown = np.linspace(0, len(steps) - 1, min(len(steps), _MATRICES)).round().astype(int)
+    names, shade = _view_names(run, every.shape[1]), _SHADE / max(1e-9, every[shown].max())
+    frames = [(f"from step {steps[i]}", pd.DataFrame(every[i], names, names)) for i in shown]
+    tables = [_compare.of_frame(caption, frame, ".3f", shade) for caption, frame in frames]
+    return {"tables": tables, "computed": len(steps)}
 
 
 def _clusters(run: Run, labels: np.ndarray) -> dict[str, object] | None:
     """Clustering accuracy of each view over training."""
-    taken = run.refreshes.get("clusters", {})
-    arrays: np.ndarray = np.array(list(taken.values()))
-    if len(taken) < 2 or labels.max() < 1 or arrays.shape[2] != len(labels):
+    steps, arrays = run.refreshes.get("clusters", ((), np.empty((0, 0, 0))))
+    if len(steps) < 2 or labels.max() < 1 or arrays.shape[2] != len(labels):
         return None  # the embeddings are of other examples
-    values = np.full(arrays.shape[:2], math.nan)
+    names = _view_names(run, arrays.shape[1])
+    values = pd.DataFrame(math.nan, steps, names)
     for at in np.ndindex(values.shape):
         if (here := arrays[at] >= 0).any():
-            values[at] = metrics.clustering_accuracy(labels[here], arrays[at][here])
-    names = _view_names(run, arrays.shape[1])
-    ends = ", ".join(f"{n} {first:.3f} to {last:.3f}" for n, first, last in zip(names, values[0], values[-1]))
+            values.iloc[at] = metrics.clustering_accuracy(labels[here], arrays[at][here])
+    ends = ", ".join(f"{name} {of.iloc[0]:.3f} to {of.iloc[-1]:.3f}" for name, of in values.items())
     alt = f"Clustering accuracy of each view over training steps; {ends}"
-    lines = [pd.DataFrame({"value": column}, list(taken)) for column in values.T]
+    lines = [of.to_frame("value") for _, of in values.items()]
     return {"key": _legend(names), "plot": _figures.curves(lines, "accuracy", alt), "ends": ends}
 
 
@@ -228,13 +208,12 @@ def _pairs(runs: Sequence[Run], names: Sequence[str]) -> list[tuple[str, Markup,
     several, found = len(runs) > 1, []
     wanted = {"cosines": "cosine similarity"} | ({"weights": "weight"} if several else {"losses": "loss"})
     for run, name in zip(runs, names):
-        there = [what for what in wanted if len(run.refreshes.get(what, {})) > 1]
-        for what in there[:1] if several else there:
-            arrays = np.array(list(run.refreshes[what].values()), float)
+        there = {what: run.refreshes[what] for what in wanted if len(run.refreshes.get(what, [()])[0]) > 1}
+        for what, (steps, arrays) in list(there.items())[: 1 if several else None]:
             first, second = np.triu_indices(arrays.shape[1], 1)
             views = _view_names(run, arrays.shape[1])
             pairs = [f"{views[m]}, {views[n]}" for m, n in zip(first, second)]
-            found.append((name, wanted[what], list(run.refreshes[what]), pairs, arrays[:, first, second]))
+            found.append((name, wanted[what], steps, pairs, arrays[:, first, second]))
     plots, shown = [], len(_figures.LINES)
     for name, label, steps, pairs, values in found:
         same = np.concatenate([of.ravel() for _, other, _, _, of in found if other == label])

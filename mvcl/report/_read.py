@@ -12,8 +12,11 @@ import numpy as np
 import pandas as pd
 
 from mvcl import _files
+from mvcl.report import _figures
 
 IMAGES = "The images of the views"
+_EXAMPLES = 8  # rows of the grid of views
+_WIDTH, _MIN_WIDTH = 72, 24  # of a picture in the grid, pixels
 _RESULT = ["row", "column", "value", "deviation", "protocol", "better"]
 
 
@@ -28,13 +31,13 @@ class Run:
     step: int | None = None  # of the evaluation
     evaluation: pd.DataFrame = field(default_factory=partial(pd.DataFrame, columns=_RESULT))
     warnings: Sequence[str] = ()  # of the evaluation
-    # Originals (m, H, W, C) and views (m, k, H, W, C), uint8, classes (m), sizes and names (k): view v fills its first
-    # sizes[v] rows and columns.
-    views: tuple[np.ndarray, np.ndarray, list[str], np.ndarray, list[str]] | None = None
+    # Of a few examples the class, and of the original and each view its name, a picture as a data: URL, whether its
+    # pixels are shown sharp, and its width; smaller views are smaller.
+    views: Sequence[tuple[str, list[tuple[str, str, bool, int]]]] = ()
     # Test features (n, d), labels (n,) from 0, classes.
     embeddings: tuple[np.ndarray, np.ndarray, list[str]] | None = None
-    # Name -> step -> array: weights, cosines and losses (k, k) of the pairs of views, clusters (k, n).
-    refreshes: dict[str, dict[int, np.ndarray]] = field(default_factory=dict)
+    # Name -> steps and their arrays: weights, cosines and losses (k, k) of the pairs of views, clusters (k, n).
+    refreshes: dict[str, tuple[list[int], np.ndarray]] = field(default_factory=dict)
     view_names: Sequence[str] = ()
     seconds: dict[str, float] = field(default_factory=dict)  # of each phase of the training
     geometry: dict[str, Any] | None = None  # as `read_geometry` returns it
@@ -133,19 +136,16 @@ def _log(file: Path) -> pd.DataFrame:
     return pd.DataFrame(numbers, dtype=float).groupby("step").last()  # a resumed run repeats some steps
 
 
-def _refreshes(file: Path) -> dict[str, dict[int, np.ndarray]]:
-    found: dict[str, dict[int, np.ndarray]] = {}
-    for step, record in sorted(_lines(file), key=lambda line: line[0]):
-        for name in {"weights", "clusters", "cosines", "losses"} & record.keys():
-            of, array = found.setdefault(name, {}), np.asarray(record[name])
-            fit = array.ndim == 2 and array.size > 0 and array.dtype.kind in "if"
-            got = f"got {array.dtype}{array.shape}"
-            if name == "clusters":
-                _need(fit and array.dtype.kind == "i", f"{name} must be (views, examples) integers, {got}")
-            else:
-                _need(fit and array.shape[0] == array.shape[1], f"{name} must be a square of numbers, {got}")
-            _need(all(x.shape == array.shape for x in of.values()), f"{name} must have one shape, {got}")
-            of[step] = array
+def _refreshes(file: Path) -> dict[str, tuple[list[int], np.ndarray]]:
+    looks, found = dict(sorted(_lines(file), key=lambda line: line[0])), {}
+    for name, kinds in {"weights": "if", "clusters": "i", "cosines": "if", "losses": "if"}.items():
+        of = {step: record[name] for step, record in looks.items() if name in record}
+        if of:
+            arrays = np.array(list(of.values()))
+            fit = arrays.ndim == 3 and arrays.size > 0 and arrays.dtype.kind in kinds
+            fit = fit and (name == "clusters" or arrays.shape[1] == arrays.shape[2])
+            _need(fit, f"{name} must be a matrix at each step, got {arrays.dtype}{arrays.shape[1:]}")
+            found[name] = (list(of), arrays)
     return found
 
 
@@ -170,19 +170,17 @@ def _evaluation(file: Path) -> dict[str, Any]:
     return {"step": step if type(step) is int else None, "evaluation": table, "warnings": warnings}
 
 
-def _views(file: Path) -> tuple[np.ndarray, np.ndarray, list[str], np.ndarray, list[str]]:
+def _views(file: Path) -> list[tuple[str, list[tuple[str, str, bool, int]]]]:
     data = _files.read_npz(file)
-    images, views, sizes, labels = (data[name] for name in ("images", "views", "sizes", "labels"))
-    names = [str(name) for name in data["view_names"]]
-    for name, array, axes in (("images", images, 4), ("views", views, 5)):
-        fit = array.dtype == np.uint8 and array.ndim == axes and 0 not in array.shape
-        _need(fit, f"{name} must be uint8 with {axes} axes, got {array.dtype}{array.shape}")
-    counts = (len(images), len(labels), len(sizes), len(names))
-    fit = counts == 2 * views.shape[:1] + 2 * views.shape[1:2]
-    _need(fit, f"images, labels, sizes and view_names must fit views of {views.shape}, got {counts}")
-    fit = sizes.dtype.kind in "iu" and 1 <= sizes.min() <= sizes.max() <= views.shape[2]
-    _need(fit, f"sizes must be whole numbers from 1 to {views.shape[2]}, got {sizes.tolist()}")
-    return images, views, _classes(data, labels), sizes, names
+    sizes, labels = data["sizes"], data["labels"]
+    widths = [_WIDTH, *(max(_MIN_WIDTH, round(_WIDTH * size / sizes.max())) for size in sizes.tolist())]
+    names = ["original", *map(str, data["view_names"])]
+    rows = []
+    for name, image, of in list(zip(_classes(data, labels), data["images"], data["views"]))[:_EXAMPLES]:
+        pictures = [image, *(view[:size, :size] for view, size in zip(of, sizes, strict=True))]
+        shown = zip(names, map(_figures.photo, pictures), widths, strict=True)
+        rows.append((name, [(title, *photo, width) for title, photo, width in shown]))
+    return rows
 
 
 def _embeddings(file: Path) -> tuple[np.ndarray, np.ndarray, list[str]]:
@@ -208,26 +206,21 @@ def read_geometry(file: Path) -> dict[str, Any]:
     Raises:
       ValueError: it is damaged, or of another kind.
     """
-    content = _files.read_json(file)
     with _files.reading(file, "geometry of a run"):
-        outputs = {name: _output(name, plain) for name, plain in content["outputs"].items()}
+        content = _files.read_json(file)
+        outputs = {name: _output(plain) for name, plain in content["outputs"].items()}
         _need(bool(outputs), "it has no outputs")
         step, examples = int(content["step"]), int(content["examples"])
         return {"step": step, "split": str(content["split"]), "examples": examples, "outputs": outputs}
 
 
-def _output(name: str, plain: Mapping[str, Any]) -> dict[str, Any]:
-    rows = {row: {measure: float(x) for measure, x in of.items()} for row, of in plain["rows"].items()}
+def _output(plain: Mapping[str, Any]) -> dict[str, Any]:
     views = [str(view) for view in plain["views"]]
-    spectra = {row: np.asarray(s["eigenvalues"], float) for row, s in plain["spreads"].items()}
-    alignment = np.array(plain["alignment"], float)  # null becomes NaN
-    both = {key: np.asarray(plain[key], float) for key in ("positives", "negatives")}
-    counts = (*spectra.values(), *both.values())
-    fit = bool(views) and alignment.shape == (len(views), len(views))
-    _need(fit, f"alignment of {name} must be ({len(views)}, {len(views)}), got {alignment.shape}")
-    lists = all(x.ndim == 1 and len(x) for x in counts)
-    _need(lists, f"eigenvalues and counts of {name} must be lists of numbers")
-    numbers = np.array([x for of in rows.values() for x in of.values()])
-    finite = all(np.isfinite(x).all() for x in (*counts, numbers))
-    _need(finite, f"the numbers of {name} must be finite")
-    return {"rows": rows, "views": views, "spectra": spectra, "alignment": alignment, **both}
+    return {
+        "rows": {row: {measure: float(x) for measure, x in of.items()} for row, of in plain["rows"].items()},
+        "views": views,
+        "spectra": {row: np.ravel(s["eigenvalues"]).astype(float) for row, s in plain["spreads"].items()},
+        # null becomes NaN
+        "alignment": np.array(plain["alignment"], float).reshape(len(views), len(views)),
+        **{key: np.ravel(plain[key]).astype(float) for key in ("positives", "negatives")},
+    }
