@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, TypeVar
 
 import jax
@@ -13,19 +13,15 @@ from jax.typing import ArrayLike
 T = TypeVar("T")
 
 
-def array(name: str, value: ArrayLike, axes: str, minimum: Sequence[int] | None = None) -> jax.Array:
-    """A floating array of the named axes, for instance `axes="k n d"`, each at least `minimum`."""
-    names = axes.split()
-    least = [1] * len(names) if minimum is None else list(minimum)
-    wanted = f"({', '.join(names)})" if len(names) != 1 else f"({names[0]},)"
-    bounds = " and ".join(f"{a} >= {m}" for a, m in zip(names, least) if m > 1)
-    requirement = f"{name} must have shape {wanted}" + (f" with {bounds}" if bounds else "")
-    try:
-        out = jnp.asarray(value)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{requirement}, got {type(value).__name__}: {error}") from None
-    if out.ndim != len(names) or any(s < m for s, m in zip(out.shape, least)):
-        raise ValueError(f"{requirement}, got {out.shape}")
+def array(name: str, value: ArrayLike, axes: str = "", minimum: Sequence[int] = ()) -> jax.Array:
+    """A floating array; of the named axes, for instance `axes="k n d"`, each at least `minimum` (1)."""
+    out = _array_like(name, value)
+    if names := axes.split():
+        least = minimum or [1] * len(names)
+        if out.ndim != len(names) or any(s < m for s, m in zip(out.shape, least)):
+            bounds = " and ".join(f"{a} >= {m}" for a, m in zip(names, least) if m > 1)
+            wanted = f"({', '.join(names)}{',' * (len(names) == 1)})" + (f" with {bounds}" if bounds else "")
+            raise ValueError(f"{name} must have shape {wanted}, got {out.shape}")
     if not jnp.issubdtype(out.dtype, jnp.floating):
         raise ValueError(f"{name} must have a floating dtype, got {out.dtype}")
     return out
@@ -65,19 +61,17 @@ def mask(value: ArrayLike | None, shape: tuple[int, ...], name: str = "mask") ->
 
 
 def scalar(name: str, value: ArrayLike, dtype: jnp.dtype, *, positive: bool = False) -> jax.Array:
-    """A Python number or a scalar array, as `dtype`; the sign is checked for Python numbers only."""
-    if isinstance(value, bool) or value is None or isinstance(value, str):
+    """A Python number or a scalar array, as `dtype`; sign and size are checked for Python numbers only."""
+    if isinstance(value, bool | str) or value is None:
         raise ValueError(f"{name} must be a number or a scalar array, got {value!r}")
-    if isinstance(value, Real | np.number) and not isinstance(value, np.complexfloating):
-        with np.errstate(over="ignore", under="ignore"):
-            rounded = float(np.asarray(float(value)).astype(dtype))
-        if positive and not float(value) > 0:
+    if isinstance(value, Real):
+        if positive and not value > 0:
             raise ValueError(f"{name} must be positive, got {value}")
+        with np.errstate(over="ignore", under="ignore"):
+            rounded = np.asarray(float(value)).astype(dtype)
         if not np.isfinite(rounded):
-            raise ValueError(
-                f"{name} must be finite, got {value}" + (f" in {dtype}" if np.isfinite(value) else "")
-            )
-        if positive and rounded < float(jnp.finfo(dtype).tiny):
+            raise ValueError(f"{name} must be finite, got {value} in {dtype}")
+        if positive and rounded < jnp.finfo(dtype).tiny:
             raise ValueError(f"{name} must be positive, got {value}, which is zero in {dtype}")
     out = numbers(name, value, dtype)
     if out.shape != ():
@@ -116,14 +110,6 @@ def key(name: str, value: jax.Array) -> jax.Array:
         return value
     got = type(value).__name__ if kind is None else f"{kind} of shape {shape}"
     raise ValueError(f"{name} must be one key, as jax.random.key(0) makes it, got {got}")
-
-
-def floating(name: str, value: ArrayLike) -> jax.Array:
-    """A floating array of any shape."""
-    out = _array_like(name, value)
-    if not jnp.issubdtype(out.dtype, jnp.floating):
-        raise ValueError(f"{name} must have a floating dtype, got {out.dtype}")
-    return out
 
 
 def numbers(name: str, value: ArrayLike, dtype: jnp.dtype) -> jax.Array:
@@ -189,10 +175,8 @@ def aggregation(name: str, value: str | float) -> float:
 
 
 def block_size(value: int | None) -> int | None:
-    """A positive whole number of rows, or None."""
-    if value is not None and (isinstance(value, bool) or not isinstance(value, Integral) or value < 1):
-        raise ValueError(f"block_size must be None or a whole number >= 1, got {value!r}")
-    return None if value is None else int(value)
+    """A whole number of rows, or None."""
+    return None if value is None else whole("block_size", value)
 
 
 def _least_rows(axis_name: str | None) -> int:

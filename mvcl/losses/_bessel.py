@@ -45,7 +45,7 @@ def log_bessel_i(order: float, x: ArrayLike) -> jax.Array:
     """
     if not 0 <= _checks.real("order", order) <= _LARGEST_ORDER:
         raise ValueError(f"order must lie in [0, {_LARGEST_ORDER:g}], got {order}")
-    x = _checks.floating("x", x)
+    x = _checks.array("x", x)
     return _log_i(float(order), x.astype(jnp.promote_types(x.dtype, jnp.float32)))
 
 

@@ -112,7 +112,7 @@ def corrupted(
       An array like `inputs`.
     """
     _checks.option("kind", kind, ("none", "noise", "masked"))
-    x = _checks.floating("inputs", inputs)
+    x = _checks.array("inputs", inputs)
     if kind == "noise":
         return x + jax.random.normal(key, x.shape, x.dtype)
     if kind == "masked":
@@ -134,6 +134,6 @@ def reconstruction_error(inputs: ArrayLike, restored: ArrayLike) -> jax.Array:
     Returns:
       Scalar, float32 or wider.
     """
-    x, y = _checks.floating("inputs", inputs), _checks.floating("restored", restored)
+    x, y = _checks.array("inputs", inputs), _checks.array("restored", restored)
     _checks.same_shape("inputs", x, "restored", y)
     return jnp.mean((_numerics.widen(x) - _numerics.widen(y)) ** 2)

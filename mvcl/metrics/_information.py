@@ -127,7 +127,7 @@ def info_nce_bound(scores: ArrayLike) -> jax.Array:
     Raises:
       ValueError: the last axes differ or are shorter than 2, or an integer dtype.
     """
-    f = _numerics.widen(_checks.floating("scores", scores))
+    f = _numerics.widen(_checks.array("scores", scores))
     if f.ndim < 2 or f.shape[-1] != f.shape[-2] or f.shape[-1] < 2:
         raise ValueError(f"scores must have shape (..., K, K), K >= 2, got {f.shape}")
     own = jnp.diagonal(f, axis1=-2, axis2=-1)
@@ -150,8 +150,8 @@ def generalized_nwj_bound(joint_scores: ArrayLike, product_scores: ArrayLike) ->
     Shidani 2024, Eq. 5; of two sets of views, Eq. 121. It is tight for F = log p(x | Y) / p(x), and holds in
     expectation for any F, of any sign. `nwj_bound` is the same of F - 1, with the same arguments.
     """
-    joint = _checks.floating("joint_scores", joint_scores)
-    return nwj_bound(1 + joint, 1 + _checks.floating("product_scores", product_scores))
+    joint = _checks.array("joint_scores", joint_scores)
+    return nwj_bound(1 + joint, 1 + _checks.array("product_scores", product_scores))
 
 
 def nwj_bound(joint_scores: ArrayLike, product_scores: ArrayLike) -> jax.Array:
@@ -169,8 +169,8 @@ def nwj_bound(joint_scores: ArrayLike, product_scores: ArrayLike) -> jax.Array:
     Returns:
       Scalar, float32 or wider.
     """
-    joint = _numerics.widen(_checks.floating("joint_scores", joint_scores))
-    product = _numerics.widen(_checks.floating("product_scores", product_scores))
+    joint = _numerics.widen(_checks.array("joint_scores", joint_scores))
+    product = _numerics.widen(_checks.array("product_scores", product_scores))
     return jnp.mean(joint) - jnp.mean(jnp.exp(product - 1))
 
 

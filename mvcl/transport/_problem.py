@@ -119,7 +119,7 @@ def costs_of(
     elif pair_costs is not None:
         costs = _costs_of_pairs(pair_costs, path)
     elif cost_tensor is not None:
-        array = _checks.floating("cost_tensor", cost_tensor)
+        array = _checks.array("cost_tensor", cost_tensor)
         if array.ndim < 2 or 0 in array.shape:
             raise ValueError(
                 "cost_tensor must have shape (n_1, ..., n_k) with k >= 2 and points in every view, got "

@@ -36,7 +36,7 @@ def test_shapes_dtypes_and_options(case):
         raises(rf"mask must have shape \({len(z)}, 4\), got \(4, 3\)", mask=np.ones((4, 3), bool))
         raises(r"mask must be boolean, got float32", mask=np.ones(z.shape[:2], np.float32))
     if takes.block_size:
-        raises(r"block_size must be None or a whole number >= 1, got 0", block_size=0)
+        raises(r"block_size must be a whole number >= 1, got 0", block_size=0)
     if "temperature" in takes.options:
         for bad in (0, -1.0, float("nan")):
             raises(rf"temperature must be positive, got {bad}", temperature=bad)

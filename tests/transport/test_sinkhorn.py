@@ -413,7 +413,7 @@ def test_memory_grows_slower_than_the_tensor():
         ({"z": THREE, "threshold": -1.0}, "threshold must be >= 0, got -1.0"),
         ({"z": THREE, "pair_spread": -1.0}, "pair_spread must be >= 0, got -1.0"),
         ({"z": THREE, "max_iterations": 0}, "max_iterations must be a whole number >= 1, got 0"),
-        ({"z": THREE, "block_size": 0}, "block_size must be None or a whole number >= 1, got 0"),
+        ({"z": THREE, "block_size": 0}, "block_size must be a whole number >= 1, got 0"),
         ({"z": THREE, "max_operations": 119.0}, "60 tuples, and a pass over them takes 120 operations"),
         (
             {"z": np.ones((8, 512, 2))},
