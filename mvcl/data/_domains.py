@@ -10,12 +10,10 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from mvcl import _buckets, _files, _progress
-from mvcl.data._images import decode
+from mvcl.data._images import Encoded, decode, image_split
 from mvcl.data._prepared import Item, Preparer, blocks, data_root, is_prepared, open_prepared, write_shards
-from mvcl.data._splits import CorruptExample, ExampleSpec, Outline, Split, class_draws, decoding, keep, select
+from mvcl.data._splits import CorruptExample, ExampleSpec, Outline, Split, by_domain, decoding, keep, select
 
-DOMAINS = ("clipart", "infograph", "painting", "quickdraw", "real", "sketch")
-"""The domains of DomainNet."""
 # Lines of DOMAIN_train.txt of the cleaned version, 409,832 of 586,575 images.
 _TRAINING_IMAGES = {
     "clipart": 33_525,
@@ -25,15 +23,14 @@ _TRAINING_IMAGES = {
     "real": 120_906,
     "sketch": 48_212,
 }
+DOMAINS = tuple(_TRAINING_IMAGES)
+"""The domains of DomainNet."""
 _LISTS = ("train", "test")
 _BLOCK = 1024
 _IMAGE = (None, None, 3)
 
-
-Encoded = Callable[[int], tuple[Path | io.BytesIO, str]]
-"""Row -> an encoded image and its name."""
-Images = tuple[np.ndarray, Encoded]
-"""The images of a list: (n,) class numbers, and the files."""
+Images = tuple[np.ndarray, Encoded, Callable[[int], str]]
+"""The images of a list: (n,) class numbers, and the file and the name of each row."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,17 +50,16 @@ class PrepareDomains(Preparer):
 
     def _write(self, directory: Path) -> None:
         names, lists = _read_lists(Path(self.source), "--source", self.domains)
-        parts = blocks({name: len(labels) for name, (labels, _) in lists.items()}, _BLOCK)
+        parts = blocks({name: len(labels) for name, (labels, *_) in lists.items()}, _BLOCK)
 
         def read(block: str) -> Item:
             name, rows = parts[block]
-            labels, encoded = lists[name]
+            labels, encoded, name_of = lists[name]
             records, kept, lost = [], [], []
             for row in rows:
-                path, image = encoded(row)
                 try:
-                    with decoding(image):
-                        raw = Path(path).read_bytes()  # type: ignore[arg-type]
+                    with decoding(name_of(row)):
+                        raw = Path(encoded(row)).read_bytes()  # type: ignore[arg-type]
                         decode(io.BytesIO(raw))
                 except CorruptExample as error:
                     lost.append(str(error))
@@ -119,49 +115,16 @@ class DomainNet:
         else:
             names, lists = _read_lists(path, "data.path", self.domains)
         kept = keep(names, self.classes)
-        chosen = {name: select(labels, names, kept) for name, (labels, _) in lists.items()}
 
-        def plain(parts: Sequence[str]) -> Split:
-            rows, labels = (np.concatenate(both) for both in zip(*(chosen[part] for part in parts)))
-            which = np.repeat(np.arange(len(parts)), [len(chosen[part][0]) for part in parts])
-            spec = ExampleSpec((_IMAGE,))
-            return Split(labels, kept, spec, lambda row, epoch: (read(parts[which[row]], int(rows[row])),))
+        def split(part: str) -> Split:
+            numbers, encoded, name = lists[part]
+            rows, labels = select(numbers, names, kept)
+            return image_split(
+                labels, kept, lambda row: encoded(rows[row]), lambda row: name(rows[row]), part, _IMAGE
+            )
 
-        def read(part: str, row: int) -> np.ndarray:
-            file, name = lists[part][1](row)
-            with decoding(name):
-                return decode(file)
-
-        splits = {part: plain([part]) for part in lists}
-        splits["test"] = plain([f"{domain}/test" for domain in ([self.held_out] if self.held_out else seen)])
-        if self.held_out:
-            splits["seen"] = plain([f"{domain}/train" for domain in seen])
-        members = [
-            [rows[labels == number] for number in range(len(kept))]
-            for rows, labels in (chosen[f"{domain}/train"] for domain in seen)
-        ]
-        shared = [number for number in range(len(kept)) if all(len(of[number]) for of in members)]
-        if not shared:
-            raise ValueError(f"no class has training images in each of the domains {', '.join(seen)}")
-
-        def drawn(number: int, row: int, epoch: int, attempt: int) -> tuple[np.ndarray, ...]:
-            images = []
-            for view, (domain, of) in enumerate(zip(seen, members)):
-                # A hash of these four, so that the draw does not depend on process, time or order.
-                order = np.random.default_rng([self.draw_seed, epoch, row, view]).permutation(of[number])
-                images.append(read(f"{domain}/train", int(order[attempt % len(order)])))
-            return tuple(images)
-
-        splits["train"] = class_draws(
-            shared,
-            kept,
-            ExampleSpec((_IMAGE,) * len(seen), seen),
-            images=sum(len(of[number]) for of in members for number in shared),
-            size=self.classes_per_draw,
-            seed=self.draw_seed,
-            read=drawn,
-        )
-        return splits
+        splits, size = {part: split(part) for part in lists}, self.classes_per_draw
+        return by_domain(splits, seen, self.held_out, size=size, seed=self.draw_seed)
 
     def expected(self) -> Outline | None:
         """345 classes and the draws of an epoch of the cleaned lists; None for other domains or classes."""
@@ -209,12 +172,11 @@ def _read_list(root: Path, name: str, numbers: dict[str, int]) -> Images:
         for line, text in enumerate(_progress.track(lines, f"reading {name}", len(lines), "lines"), start=1):
             if not text.strip():
                 continue
-            if (found := re.fullmatch(r"(.*) (\d{1,9})", text.strip(), re.ASCII)) is None:
-                raise ValueError(f"line {line} must be PATH NUMBER, got {text[:80]!r}")
-            path, number = PurePosixPath(found[1]), int(found[2])
-            if "\\" in found[1] or path.is_absolute() or ".." in path.parts or len(path.parts) < 2:
-                raise ValueError(f"line {line} must name a file in the folder, got {found[1][:80]!r}")
-            folder, name_of_class = root / path.parent, path.parts[-2]
+            found = re.fullmatch(r"((?:[^/\\]+/)+[^/\\]+) (\d{1,9})", text.strip(), re.ASCII)
+            path = PurePosixPath(found[1] if found else "..")
+            if found is None or ".." in path.parts:
+                raise ValueError(f"line {line} must be DOMAIN/CLASS/FILE NUMBER, got {text[:80]!r}")
+            folder, name_of_class, number = root / path.parent, path.parts[-2], int(found[2])
             known = numbers.setdefault(name_of_class, number), names.setdefault(number, name_of_class)
             if known != (number, name_of_class):
                 raise ValueError(
@@ -229,7 +191,7 @@ def _read_list(root: Path, name: str, numbers: dict[str, int]) -> Images:
             labels.append(number)
         if not paths:
             raise ValueError("it names no image")
-    return np.asarray(labels, np.int32), lambda row: (paths[row], f"image {paths[row]}")
+    return np.asarray(labels, np.int32), paths.__getitem__, lambda row: f"image {paths[row]}"
 
 
 def _open_prepared(directory: Path, domains: Sequence[str]) -> tuple[tuple[str, ...], dict[str, Images]]:
@@ -245,12 +207,10 @@ def _open_prepared(directory: Path, domains: Sequence[str]) -> tuple[tuple[str, 
             if not len(records):
                 raise ValueError(f"it lacks the list {name}; it has {', '.join(np.unique(of_record))}")
 
-            def encoded(row: int) -> tuple[io.BytesIO, str]:
-                record = int(records[row])
-                return io.BytesIO(
-                    prepared.read(record, None)
-                ), f"image {row} of {name}, {prepared.name(record)},"
-
-            return labels[records], encoded
+            return (
+                labels[records],
+                lambda row: io.BytesIO(prepared.read(int(records[row]), None)),
+                lambda row: f"image {row} of {name}, {prepared.name(int(records[row]))},",
+            )
 
         return class_names, {f"{d}/{part}": images(f"{d}/{part}") for d in domains for part in _LISTS}

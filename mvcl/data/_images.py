@@ -4,11 +4,11 @@ import dataclasses
 import io
 import math
 import os
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from PIL import Image
@@ -32,10 +32,7 @@ _ALIASES = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Folder:
-    """A folder of images: PATH/train/CLASS/*.jpg and PATH/test/CLASS/*.jpg (or `val`); sizes may differ.
-
-    With class folders directly under PATH, every fifth image of each class, in name order, is in the test split.
-    """
+    """A folder of images: PATH/train/CLASS/*.jpg and PATH/test/CLASS/*.jpg (or `val`); sizes may differ."""
 
     path: str = ""
     """The folder."""
@@ -45,22 +42,15 @@ class Folder:
     def open(self) -> dict[str, Split]:
         """The splits `train` and `test`."""
         root = _buckets.local_copy(self.path)
-        if not self.path or not root.is_dir():
-            raise ValueError(f"data.path must be a folder of images, got {self.path!r}")
-        test = next((root / name for name in ("test", "val", "validation") if (root / name).is_dir()), None)
-        if (root / "train").is_dir() and test is not None:
-            parts = {"train": _image_files(root / "train"), "test": _image_files(test)}
-        elif (root / "train").is_dir():
-            raise ValueError(f"{root} has a train folder but no test or val folder")
-        else:
-            files = _image_files(root)
-            parts = {
-                "train": {c: [f for i, f in enumerate(v) if i % 5 != 4] for c, v in files.items()},
-                "test": {c: v[4::5] for c, v in files.items()},
-            }
-        names = keep(tuple(sorted(parts["train"])), self.classes)
-        if extra := sorted(set(parts["test"]) - set(parts["train"])):
-            raise ValueError(f"{test} has classes that {root / 'train'} lacks: {', '.join(extra[:5])}")
+        folders = {"train": root / "train", "test": root / ("test" if (root / "test").is_dir() else "val")}
+        if not self.path or not all(folder.is_dir() for folder in folders.values()):
+            raise ValueError(
+                f"data.path must be a folder of images with folders train and test, or val, got {self.path!r}"
+            )
+        parts = {part: _image_files(folder) for part, folder in folders.items()}
+        names = keep(tuple(parts["train"]), self.classes)
+        if extra := sorted(parts["test"].keys() - parts["train"].keys()):
+            raise ValueError(f"{folders['test']} has classes that train lacks: {', '.join(extra[:5])}")
 
         def split(part: str) -> Split:
             paths = [(path, label) for label, name in enumerate(names) for path in parts[part].get(name, [])]
@@ -89,8 +79,8 @@ class Arrays:
 
     Per split `train` and `test`: `train_images` (N, H, W) or (N, H, W, C), uint8 or floating in [0, 1], or the
     concatenated encoded files as `train_jpeg` (bytes, uint8) with `train_offsets` (N + 1,); and `train_labels` (N,)
-    integers. `x_train`, `y_train`, `x_test`, `y_test` are accepted too. `class_names` is optional. With only `images`
-    and `labels`, every fifth row is in the test split. The file is read without pickle.
+    integers. `x_train`, `y_train`, `x_test`, `y_test` are accepted too. `class_names` is optional. The file is read
+    without pickle.
     """
 
     path: str = ""
@@ -107,28 +97,18 @@ class Arrays:
             raise ValueError(f"data.path must be an .npz file, got {self.path!r}")
         arrays = {_ALIASES.get(name, name): value for name, value in _files.read_npz(path).items()}
         with _files.reading(self.path, ".npz file of images"):
-            if "images" in arrays and "labels" in arrays:
-                images, labels = arrays["images"], arrays["labels"]
-                if np.shape(images)[:1] != np.shape(labels)[:1]:
-                    raise ValueError(f"it has images {np.shape(images)} and labels {np.shape(labels)}")
-                test = np.arange(len(images)) % 5 == 4
-                for part, rows in (("train", ~test), ("test", test)):
-                    arrays |= {f"{part}_images": images[rows], f"{part}_labels": labels[rows]}
-            limits = (None, None) if self.first is None else self.first
-            numbers_of = {part: _array(arrays, f"{part}_labels").reshape(-1) for part in ("train", "test")}
-            every = np.concatenate(list(numbers_of.values()))
+            labels = {part: _array(arrays, f"{part}_labels").reshape(-1) for part in ("train", "test")}
+            every = np.concatenate(list(labels.values()))
             if every.dtype.kind not in "iu" or not ((every >= 0) & (every < _MOST_CLASSES)).all():
                 raise ValueError(
                     f"labels must be integers from 0, less than {_MOST_CLASSES}, got {every.dtype}"
                 )
-            count = int(every.max(initial=-1)) + 1
+            count = int(every.max(initial=0)) + 1
             names = tuple(str(name) for name in arrays.get("class_names", np.arange(count)).reshape(-1))
             if len(names) < count:
                 raise ValueError(f"class_names has {len(names)} names for labels up to {count - 1}")
-            return {
-                part: self._split(arrays, part, numbers.astype(np.int64), names, limit)
-                for (part, numbers), limit in zip(numbers_of.items(), limits, strict=True)
-            }
+            limits = dict(zip(labels, self.first or (None, None), strict=True))
+            return {part: self._split(arrays, part, of, names, limits[part]) for part, of in labels.items()}
 
     def _split(
         self,
@@ -139,7 +119,7 @@ class Arrays:
         limit: int | None,
     ) -> Split:
         kept, count = keep(names, self.classes), len(labels)
-        rows, labels = (found[:limit] for found in select(labels, names, kept))
+        rows, labels = (found[:limit] for found in select(labels.astype(np.int64), names, kept))
         if f"{part}_jpeg" in arrays:
             data, offsets = arrays[f"{part}_jpeg"], _array(arrays, f"{part}_offsets")
             if data.dtype != np.uint8 or offsets.shape != (count + 1,) or offsets.dtype.kind not in "iu":
@@ -176,30 +156,32 @@ def _array(arrays: dict[str, np.ndarray], name: str) -> np.ndarray:
 
 Encoded = Callable[[int], Path | io.BytesIO]
 """Row -> the file of an image, or its bytes."""
+T = TypeVar("T")
+
+
+def _each(function: Callable[[int], T], count: int, what: str) -> list[T]:
+    """A function of each row, in threads: decoding releases the GIL."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(_progress.track(pool.map(function, range(count)), what, count, "images"))
 
 
 def _shape_of(
     count: int, encoded: Encoded, name: Callable[[int], str], origin: str
 ) -> tuple[int | None, int | None, int]:
     """Shape of images that are grey, if all are, else RGB; each is opened."""
-    if not count:
-        raise ValueError(f"{origin} has no images")
 
-    def header(row: int) -> tuple[int, int, str] | None:
+    def header(row: int) -> tuple[tuple[int, int], str] | None:
         with suppress(Exception), Image.open(encoded(row), formats=_FORMATS) as image:
-            return (*image.size, image.mode)
+            return image.size, image.mode
         return None  # not an image; reading it raises
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        opened = pool.map(header, range(count), chunksize=64)
-        tracked = _progress.track(opened, f"opening {origin}", count, "images")
-        headers = [one for one in tracked if one is not None]
+    headers = [one for one in _each(header, count, f"opening {origin}") if one is not None]
     if not headers:
-        raise ValueError(f"{origin}: none of the images can be opened; the first is {name(0)}")
-    channels = 1 if all(one[2] in ("1", "L") for one in headers) else 3
-    sizes = {one[:2] for one in headers}
-    width, height = next(iter(sizes)) if len(sizes) == 1 else (None, None)
-    return height, width, channels
+        first = f"none of the images can be opened; the first is {name(0)}" if count else "it has no images"
+        raise ValueError(f"{origin}: {first}")
+    sizes, modes = (set(found) for found in zip(*headers))
+    width, height = sizes.pop() if len(sizes) == 1 else (None, None)
+    return height, width, 1 if modes <= {"1", "L"} else 3
 
 
 def image_split(
@@ -231,18 +213,11 @@ def image_split(
     one = split.spec.image_shape
     if one is None or len(split) * math.prod(one) > _IN_MEMORY_BYTES or math.prod(one) > _SMALL:
         return split
-    images = np.empty((len(split), *one), np.uint8)
-
-    def fill(row: int) -> None:
-        images[row] = read(row, 0)[0]
-
     try:
-        with ThreadPoolExecutor(os.cpu_count()) as pool:  # decoding releases the GIL
-            filled = pool.map(fill, range(len(split)), chunksize=256)
-            deque(_progress.track(filled, f"decoding {origin}", len(split), "images"), maxlen=0)
+        images = _each(lambda row: read(row, 0)[0], len(split), f"decoding {origin}")
     except CorruptExample:
         return split  # the reader handles the corrupt image
-    return dataclasses.replace(split, arrays=(images,))
+    return dataclasses.replace(split, arrays=(np.stack(images),))
 
 
 def decode(data: Path | io.BytesIO, mode: str = "RGB") -> np.ndarray:

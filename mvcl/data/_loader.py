@@ -5,14 +5,13 @@ Corrupt examples are counted and skipped, and a reader that stalls is named.
 
 import functools
 import math
-import queue
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import suppress
-from typing import Any, TypeVar
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any, TypeVar, cast
 
 import grain
 import jax
@@ -57,16 +56,33 @@ class Reading:
         self.busy: dict[int, tuple[str, float]] = {}
         self._found: set[tuple[str, int]] = set()
 
-    def corrupt(self, split: str, row: int, error: CorruptExample) -> None:
-        """Count an example that cannot be read.
+    def read(
+        self, split: Split, part: str, row: int, crop: Crop | None, epoch: int = 0, attempt: int = 0
+    ) -> Example | None:
+        """The arrays of an example, or its crops; None if it cannot be read, which is counted.
+
+        `part` is the split's name in messages; later attempts are of splits that draw their examples.
 
         Raises:
           CorruptExample: the limit is exceeded.
         """
+        name = f"{part} example {row}" if split.name is None else split.name(row)
+        thread = threading.get_ident()
+        self.busy[thread] = (name, time.monotonic())
+        try:
+            arrays = split.read(row, epoch) if split.draws is None else split.read(row, epoch, attempt)
+        except CorruptExample as error:
+            self._count(part, row, error)
+            return None
+        finally:
+            del self.busy[thread]
+        return arrays if crop is None else crop(arrays, epoch, row)
+
+    def _count(self, part: str, row: int, error: CorruptExample) -> None:
         with self._lock:
-            new = (split, row) not in self._found
-            self._found.add((split, row))
-            if split == "train":
+            new = (part, row) not in self._found
+            self._found.add((part, row))
+            if part == "train":
                 self.passed = self.passed | {row}  # another thread may be reading it
             count = len(self._found | {("train", known) for known in self.passed})
         if count > self._limit:
@@ -81,32 +97,6 @@ class Reading:
         if not busy:
             return "no example is being read"
         return f"{busy[0][1]} has been read for {time.monotonic() - busy[0][0]:.0f} s"
-
-
-def _readable(
-    split: Split,
-    part: str,
-    candidates: Iterable[tuple[int, int]],
-    reading: Reading,
-    crop: Crop | None,
-    epoch: int = 0,
-) -> Iterator[tuple[int, Example]]:
-    """Row and arrays of each candidate that can be read; the others are recorded by `reading`, which may raise.
-
-    A candidate is a row and the number of its draw, which only splits that draw their examples use.
-    """
-    for row, attempt in candidates:
-        name = f"{part} example {row}" if split.name is None else split.name(row)
-        thread = threading.get_ident()
-        reading.busy[thread] = (name, time.monotonic())
-        try:
-            arrays = split.read(row, epoch) if split.draws is None else split.draws.read(row, epoch, attempt)
-        except CorruptExample as error:
-            reading.corrupt(part, row, error)
-            continue
-        finally:
-            del reading.busy[thread]
-        yield row, arrays if crop is None else crop(arrays, epoch, row)
 
 
 def _stacked(spec: ExampleSpec, examples: Sequence[Example], crop: Crop | None) -> Example:
@@ -192,12 +182,12 @@ def batches(
 
     def example(index: np.ndarray, place: int, epoch: int, step: int) -> tuple[int, Example]:
         """Row and arrays of the example at a place of the global batch, or of its replacement."""
+        tries = enumerate([int(index[place])] * _ATTEMPTS)
         if draws is None:
-            candidates = ((int(row), 0) for row in _candidates(index, place, len(split), seed, step))
-        else:
-            candidates = ((int(index[place]), attempt) for attempt in range(_ATTEMPTS))
-        if found := next(_readable(split, "train", candidates, reading, crop, epoch), None):
-            return found
+            tries = ((0, int(row)) for row in _candidates(index, place, len(split), seed, step))
+        for attempt, row in tries:
+            if (arrays := reading.read(split, "train", row, crop, epoch, attempt)) is not None:
+                return row, arrays
         drawn = "replacements" if draws is None else f"{_ATTEMPTS} draws"
         raise CorruptExample(f"none of the {drawn} for training example {index[place]} can be read")
 
@@ -242,9 +232,9 @@ def in_order(
         first = start + process_index * share
         index, arrays = every[first : min(first + share, len(every))], None
         if split.arrays is None or crop is not None:
-            read = list(_readable(split, part, ((int(row), 0) for row in index), reading, crop))
-            index = np.asarray([row for row, _ in read], np.int64)
-            arrays = _stacked(split.spec, [arrays for _, arrays in read], crop)
+            found = [reading.read(split, part, int(row), crop) for row in index]
+            index = index[[example is not None for example in found]]
+            arrays = _stacked(split.spec, [example for example in found if example is not None], crop)
         batch = inputs(split, index, arrays)
         yield {"inputs": batch if split.spec.given else batch["images"], "index": index}
 
@@ -277,35 +267,17 @@ def watched(stream: Iterator[T], seconds: float, reading: Reading) -> Generator[
     Raises:
       StalledReader: an item took longer than `seconds`; the message says what `reading` has recorded.
     """
-    ready: queue.Queue[tuple[Any, BaseException | None]] = queue.Queue(maxsize=1)
-    ended = threading.Event()
-
-    def draw() -> None:
-        try:
-            for item in stream:
-                ready.put((item, None))
-                if ended.is_set():
-                    return
-            ready.put((None, StopIteration()))
-        except BaseException as error:  # raised in the consuming thread
-            ready.put((None, error))
-
-    threading.Thread(target=draw, name="mvcl reader", daemon=True).start()
+    end, pool = object(), ThreadPoolExecutor(1, "mvcl reader")
+    following = pool.submit(next, stream, end)
     try:
-        while True:
-            try:
-                item, error = ready.get(timeout=seconds or None)
-            except queue.Empty:
-                raise StalledReader(
-                    f"no batch for {seconds:g} s (--train.stall-seconds): {reading.longest()}. Check that file and "
-                    "its disk or network; repeat the command to resume from the newest checkpoint"
-                ) from None
-            if isinstance(error, StopIteration):
+        while wait([following], seconds or None).done:
+            if (item := following.result()) is end:
                 return
-            if error is not None:
-                raise error
-            yield item
+            following = pool.submit(next, stream, end)
+            yield cast(T, item)
+        raise StalledReader(
+            f"no batch for {seconds:g} s (--train.stall-seconds): {reading.longest()}. Check that file and its disk or "
+            "network; repeat the command to resume from the newest checkpoint"
+        )
     finally:
-        ended.set()
-        with suppress(queue.Empty):  # the thread may be waiting for this place
-            ready.get_nowait()
+        pool.shutdown(wait=False, cancel_futures=True)

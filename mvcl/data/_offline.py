@@ -6,10 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from mvcl.data._splits import ExampleSpec, Split, class_draws, in_memory
-
-# Amplitude of a label's pattern; the noise has deviation 1.
-_SIGNAL = 1.0
+from mvcl.data._splits import ExampleSpec, Split, by_domain, in_memory
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -126,7 +123,7 @@ class Synthetic:
         return in_memory(views, label, names, view_names=given, given=True, present=present, groups=groups)
 
     def _domains(self) -> dict[str, Split]:
-        """The splits of every domain, and `train` with draws of classes."""
+        """The splits of every domain, and those drawn from them."""
         names = tuple(f"class {c}" for c in range(self.classes))
         splits: dict[str, Split] = {}
         parts = [(domain, part) for domain in self.domains for part in ("train", "test")]
@@ -135,40 +132,17 @@ class Synthetic:
             n = max(self.examples if part == "train" else self.examples // 2, 2 * self.classes)
             labels = np.arange(n, dtype=np.int32) % self.classes
             splits[f"{domain}/{part}"] = self._images(rng, labels, names, self.domains.index(domain))
-        seen = [splits[f"{domain}/train"] for domain in self.domains[:-1]]
-
-        def read(number: int, row: int, epoch: int, attempt: int) -> tuple[np.ndarray, ...]:
-            # Rows of a class are `classes` apart; another one in the next draw and the next epoch.
-            turn = epoch + row // self.classes + attempt
-            rows = (number + self.classes * (turn % (len(split) // self.classes)) for split in seen)
-            return tuple(split.read(row, epoch)[0] for split, row in zip(seen, rows))
-
-        train = class_draws(
-            range(self.classes),
-            names,
-            ExampleSpec(seen[0].spec.shapes * len(seen), self.domains[:-1]),
-            images=sum(map(len, seen)),
-            size=self.classes_per_draw,
-            seed=self.seed,
-            read=read,
-        )
-        size, labels = len(seen[0]), np.concatenate([split.labels for split in seen])
-        whole = Split(
-            labels, names, seen[0].spec, lambda row, epoch: seen[row // size].read(row % size, epoch)
-        )
-        return {"train": train, "seen": whole, "test": splits[f"{self.domains[-1]}/test"], **splits}
+        seen, held_out = self.domains[:-1], self.domains[-1]
+        return by_domain(splits, seen, held_out, size=self.classes_per_draw, seed=self.seed)
 
     def _signal(
         self, rng: np.random.Generator, label: np.ndarray, shape: tuple[int, ...], view: int
     ) -> np.ndarray:
         """(N, *shape) float32: unit noise plus the view's pattern for the label."""
-        patterns = np.random.default_rng([self.seed, 0, view])
-        noise = rng.normal(size=(len(label), *shape))
-        if self.regression:
-            pattern = patterns.normal(size=shape)
-            return (noise + _SIGNAL * label.reshape((-1,) + (1,) * len(shape)) * pattern).astype(np.float32)
-        pattern = patterns.normal(size=(self.classes, *shape))
-        return (noise + _SIGNAL * pattern[label]).astype(np.float32)
+        kinds = 1 if self.regression else self.classes
+        patterns = np.random.default_rng([self.seed, 0, view]).normal(size=(kinds, *shape))
+        shift = np.multiply.outer(label, patterns[0]) if self.regression else patterns[label]
+        return (rng.normal(size=(len(label), *shape)) + shift).astype(np.float32)
 
     def _images(
         self,

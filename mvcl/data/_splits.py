@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import resources
@@ -95,13 +96,10 @@ class Draws:
     Attributes:
       size: rows of a block. The rows of a block are different instances; batches keep them together and in order.
       labels: (rows, epoch) -> the labels of rows in an epoch.
-      read: (row, epoch, attempt) -> the arrays of an example; attempt 0 is the split's own `read`, and later ones
-        have others of the same label, for an example that cannot be read.
     """
 
     size: int
     labels: Callable[[np.ndarray, int], np.ndarray]
-    read: Callable[[int, int, int], tuple[np.ndarray, ...]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +111,8 @@ class Split:
       class_names: name of each class; () for a regression.
       spec: specification of an example.
       read: (row, epoch) -> the arrays of an example, as specified by `spec`; raises `CorruptExample` if it cannot be
-        read. Thread-safe. Only sources that draw per epoch use the epoch.
+        read. Thread-safe. With `draws` a third argument, the attempt, 0 by default, chooses other arrays of the same
+        label, for an example that cannot be read.
       arrays: all N rows of each array, if they are in memory.
       present: (N, k) bool, False where a given view is missing, whose array may contain NaN; None: none is missing.
       groups: (N,) int32 subject or speaker of each example; held-out parts consist of whole groups.
@@ -127,7 +126,7 @@ class Split:
     labels: np.ndarray
     class_names: tuple[str, ...]
     spec: ExampleSpec
-    read: Callable[[int, int], tuple[np.ndarray, ...]]
+    read: Callable[..., tuple[np.ndarray, ...]]
     arrays: tuple[np.ndarray, ...] | None = None
     present: np.ndarray | None = None
     groups: np.ndarray | None = None
@@ -258,52 +257,70 @@ def select(
     return rows, new[rows]
 
 
-def class_draws(
-    classes: Sequence[int],
-    names: tuple[str, ...],
-    spec: ExampleSpec,
-    *,
-    images: int,
-    size: int | None,
-    seed: int,
-    read: Callable[[int, int, int, int], tuple[np.ndarray, ...]],
-) -> Split:
-    """A training split in which each block of `size` rows is a draw of as many different classes, new in every epoch.
+# Domains
 
-    An epoch reads as many images as there are: it has images // k rows, a multiple of the size.
 
-    Args:
-      classes: numbers of the classes that are drawn.
-      names, spec: as in `Split`, of examples with k images.
-      images: number of images of these classes in all domains together.
-      read: (class, row, epoch, attempt) -> the k images of an example; each attempt has others.
+def by_domain(
+    lists: Mapping[str, Split], seen: tuple[str, ...], held_out: str, *, size: int | None, seed: int
+) -> dict[str, Split]:
+    """The splits `train`, `seen` and `test` of several domains, and their lists DOMAIN/train and DOMAIN/test.
+
+    An example of `train` is one image of a class from each domain of `seen`. Each block of `size` rows is a draw of as
+    many different classes, new in every epoch, of those that all these domains have; None: of them all. An epoch reads
+    as many images as the domains have of these classes: it has images // k rows, a multiple of the size. The split
+    `seen` has the training images of these domains; without a held-out domain `test` has all test images.
 
     Raises:
       ValueError: a draw is to have fewer than 2 classes, or more than there are.
     """
-    count, views = len(classes), len(spec.shapes)
-    size = count if size is None else size
-    if not 2 <= size <= count:
+    domains, names = [lists[f"{domain}/train"] for domain in seen], lists[f"{seen[0]}/train"].class_names
+    members = [[np.flatnonzero(split.labels == number) for number in range(len(names))] for split in domains]
+    shared = [number for number in range(len(names)) if all(len(of[number]) for of in members)]
+    if not shared:
+        raise ValueError(f"no class has training images in each of the domains {', '.join(seen)}")
+    size = len(shared) if size is None else size
+    if not 2 <= size <= len(shared):
         raise ValueError(
-            f"data.classes_per_draw must be at least 2 and at most the {count} classes that every training domain "
-            f"has, got {size}"
+            f"data.classes_per_draw must be at least 2 and at most the {len(shared)} classes that every training "
+            f"domain has, got {size}"
         )
-    numbers = np.asarray(classes, np.int32)
 
+    # Hashes of these numbers, so that a draw does not depend on process, devices, time or order.
+    @functools.lru_cache(1024)
     def block(number: int, epoch: int) -> np.ndarray:
-        # A hash of these, so that the draw does not depend on process, devices, time or order. The last number is no
-        # view's, with which images are drawn.
-        return numbers[np.random.default_rng([seed, epoch, number, views]).permutation(count)[:size]]
+        order = np.random.default_rng([seed, epoch, number, len(seen)]).permutation(len(shared))
+        return np.asarray(shared, np.int32)[order[:size]]
 
     def labels(rows: np.ndarray, epoch: int) -> np.ndarray:
-        of_block = {number: block(number, epoch) for number in np.unique(rows // size).tolist()}
-        return np.asarray([of_block[row // size][row % size] for row in rows.tolist()], np.int32)
+        return np.asarray([block(row // size, epoch)[row % size] for row in rows.tolist()], np.int32)
 
-    def example(row: int, epoch: int, attempt: int = 0) -> tuple[np.ndarray, ...]:
-        return read(int(block(row // size, epoch)[row % size]), row, epoch, attempt)
+    def read(row: int, epoch: int, attempt: int = 0) -> tuple[np.ndarray, ...]:
+        images: list[np.ndarray] = []
+        for view, (split, of) in enumerate(zip(domains, members)):
+            those = of[block(row // size, epoch)[row % size]]
+            order = np.random.default_rng([seed, epoch, row, view]).permutation(those)
+            images += split.read(int(order[attempt % len(order)]), epoch)
+        return tuple(images)
 
-    rows = np.arange(size * max(1, images // (views * size)))
-    return Split(labels(rows, 0), names, spec, example, draws=Draws(size, labels, example))
+    images = sum(len(of[number]) for of in members for number in shared)
+    rows = np.arange(size * max(1, images // (len(seen) * size)))
+    spec = ExampleSpec(domains[0].spec.shapes * len(seen), seen)
+    train = Split(labels(rows, 0), names, spec, read, draws=Draws(size, labels))
+    if not held_out:
+        return {"train": train, "test": _joined([lists[f"{domain}/test"] for domain in seen]), **lists}
+    return {"train": train, "seen": _joined(domains), "test": lists[f"{held_out}/test"], **lists}
+
+
+def _joined(splits: Sequence[Split]) -> Split:
+    """The examples of splits of the same kind, one split after the other."""
+    places = [(split, row) for split in splits for row in range(len(split))]
+    labels = np.concatenate([split.labels for split in splits])
+
+    def read(row: int, epoch: int) -> tuple[np.ndarray, ...]:
+        split, own = places[row]
+        return split.read(own, epoch)
+
+    return Split(labels, splits[0].class_names, splits[0].spec, read)
 
 
 # Names

@@ -4,8 +4,8 @@ import dataclasses
 import difflib
 import io
 import json
-import shutil
 import tarfile
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -13,9 +13,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from mvcl import _buckets, _extras, _files, _progress
-from mvcl.data._images import decode, image_split
+from mvcl.data._images import image_split
 from mvcl.data._prepared import data_root, lock
-from mvcl.data._splits import ExampleSpec, Outline, Split, decoding, keep, select
+from mvcl.data._splits import ExampleSpec, Outline, Split, keep, select
 
 _BLOCK = 1024  # records whose labels are read together
 _PUBLISHED = {
@@ -288,64 +288,42 @@ def _open_aircraft(directory: str | None) -> dict[str, Split]:
     folder = _buckets.local_copy(data_root(directory) / _AIRCRAFT) / "data"
     if not (folder / "variants.txt").is_file():
         raise ValueError(f"data set 'aircraft' is not prepared in {data_root(directory)}; run: {_COMMAND}")
-    names = _lines(folder / "variants.txt")
-    if len(set(names)) < len(names):
-        raise ValueError(f"{folder / 'variants.txt'} must have one variant in each line, all different")
 
-    def split(file: Path) -> Split:
-        files, labels = [], []
-        for line in _lines(file):
-            image, _, variant = line.partition(" ")
-            files.append(folder / "images" / f"{image}.jpg")
-            if variant not in names or Path(image).name != image or not files[-1].is_file():
-                raise ValueError(
-                    f"{file}: {line[:80]!r} must be the name of an image that is there and a variant; unpack {_WHERE} "
-                    "again"
-                )
-            labels.append(names.index(variant))
+    def lines(name: str) -> list[str]:
+        return (folder / name).read_text(encoding="utf-8").splitlines()
 
-        def read(row: int, epoch: int) -> tuple[np.ndarray, ...]:
-            with decoding(f"image {files[row]}"):
-                image = decode(files[row])
-                if len(image) <= _BANNER:
-                    raise ValueError(f"it must be higher than its banner of {_BANNER} rows")
-                return (image[:-_BANNER],)
-
-        spec = ExampleSpec(((None, None, 3),))
-        return Split(
-            np.asarray(labels, np.int32), tuple(names), spec, read, name=lambda row: f"image {files[row]}"
+    def split(name: str) -> Split:
+        with _files.reading(folder / name, f"list of images and variants; unpack {_WHERE} again"):
+            names = lines("variants.txt")
+            rows = [line.partition(" ") for line in lines(name)]
+            labels = np.asarray([names.index(variant) for _, _, variant in rows], np.int32)
+        files = [folder / "images" / f"{image}.jpg" for image, _, _ in rows]
+        origin, shape = str(folder / name), (None, None, 3)
+        whole = image_split(
+            labels, tuple(names), files.__getitem__, lambda row: f"image {files[row]}", origin, shape
         )
+        return dataclasses.replace(whole, read=lambda row, epoch: (whole.read(row, epoch)[0][:-_BANNER],))
 
-    return {part: split(folder / file) for part, file in _LISTS.items()}
+    return {part: split(name) for part, name in _LISTS.items()}
 
 
 def _unpack_aircraft(archive: str, directory: str | None) -> Path:
     """Unpack the official archive, unless it is there already, and check its lists; return the folder."""
     root = data_root(directory)
     place = root / _AIRCRAFT
-    there = (place / "data" / "variants.txt").is_file()
-    if not archive and not there:
-        raise ValueError(f"aircraft is not in tfds: download {_WHERE} (2.75 GB) and run: {_COMMAND}")
-    if _buckets.is_remote(root):
-        if not there:
-            _buckets.uploaded(root, lambda folder: _unpack_aircraft(archive, folder))
-        return place
-    with lock(root, _AIRCRAFT), _files.reading(archive or place, f"copy of {_WHERE}"):
-        if not place.is_dir():  # another process may have been faster
-            unfinished = root / f"{_AIRCRAFT}.unfinished"
-            shutil.rmtree(unfinished, ignore_errors=True)
-            with tarfile.open(archive) as file:
-                members = (m for m in file if m.isfile() and m.name.startswith(f"{_AIRCRAFT}/data/"))
-                for member in _progress.track(members, f"unpacking {archive}", unit="files"):
-                    file.extract(member, unfinished, filter="data")  # refuses paths outside of the folder
-            (unfinished / _AIRCRAFT).rename(place)  # it has its name only when it is whole
-            unfinished.rmdir()
-        _open_aircraft(directory)
+    if not (place / "data" / "variants.txt").is_file():
+        if not archive:
+            raise ValueError(f"aircraft is not in tfds: download {_WHERE} (2.75 GB) and run: {_COMMAND}")
+        if _buckets.is_remote(root):
+            return _buckets.uploaded(root, lambda folder: _unpack_aircraft(archive, folder)) / _AIRCRAFT
+        root.mkdir(parents=True, exist_ok=True)
+        with (
+            _files.reading(archive, f"copy of {_WHERE}"),
+            tempfile.TemporaryDirectory(dir=root) as temporary,
+            tarfile.open(archive) as file,
+        ):
+            members = _progress.track(file, f"unpacking {archive}", unit="files")
+            file.extractall(temporary, members, filter="data")  # refuses paths outside of the folder
+            (Path(temporary) / _AIRCRAFT).rename(place)  # it has its name only when it is whole
+    _open_aircraft(directory)
     return place
-
-
-def _lines(path: Path) -> list[str]:
-    with _files.reading(path, "text file"):
-        if lines := path.read_text(encoding="utf-8").splitlines():
-            return lines
-        raise ValueError("it is empty")

@@ -56,7 +56,7 @@ def test_variants_of_the_official_lists_without_the_banner(tmp_path):
 
 def test_raises_on_what_is_not_the_archive(tmp_path):
     with pytest.raises(
-        ValueError, match=r"aircraft is not in tfds: download fgvc-aircraft-2013b\.tar\.gz of rob"
+        ValueError, match=r"aircraft is not in tfds: download fgvc-aircraft-2013b\.tar\.gz of"
     ):
         prepare(tmp_path)
     with pytest.raises(
@@ -64,35 +64,24 @@ def test_raises_on_what_is_not_the_archive(tmp_path):
     ):
         data.TransferImages(name="aircraft", directory=str(tmp_path)).open()
     (tmp_path / "torn.tar.gz").write_bytes(b"no archive")
-    with pytest.raises(ValueError, match=r"torn\.tar\.gz is not a readable copy"):
-        prepare(tmp_path, aircraft=str(tmp_path / "torn.tar.gz"))
     outside = archive(tmp_path / "outside.tar.gz", extra=[("../outside.txt", b"x")])
-    prepare(tmp_path, aircraft=outside)
-    assert not (tmp_path / "outside.txt").exists()
+    for path in (str(tmp_path / "torn.tar.gz"), outside):
+        with pytest.raises(ValueError, match=rf"{path} is not a readable copy"):
+            prepare(tmp_path, aircraft=path)
+    assert not list((tmp_path / "root").iterdir())
 
 
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        (
-            [("0000009", "Hawk T1")],
-            r"test\.txt: '0000009 Hawk T1' must be the name of an image that is there",
-        ),
-        ([("0000004", "Hawk")], r"test\.txt: '0000004 Hawk' must be .* and a variant"),
-        ([], r"test\.txt .*: it is empty"),
-    ],
-)
-def test_raises_on_wrong_lists(tmp_path, rows, message):
-    made = archive(tmp_path / "a.tar.gz", LISTS | {"images_variant_test.txt": rows})
-    with pytest.raises(ValueError, match=message):
-        prepare(tmp_path, aircraft=made)
+def test_raises_on_an_unknown_variant(tmp_path):
+    lists = LISTS | {"images_variant_test.txt": [("0000004", "Hawk")]}
+    with pytest.raises(
+        ValueError, match=r"test\.txt is not a readable list of .* again: 'Hawk' is not in list"
+    ):
+        prepare(tmp_path, aircraft=archive(tmp_path / "a.tar.gz", lists))
 
 
 def test_names_a_corrupt_image(tmp_path):
     folder = prepare(tmp_path, aircraft=archive(tmp_path / "a.tar.gz"))
     (folder / "data" / "images" / "0000002.jpg").write_bytes(b"no image")
-    Image.fromarray(np.zeros((20, 5, 3), np.uint8)).save(folder / "data" / "images" / "0000003.jpg")
     split = data.TransferImages(name="aircraft", directory=str(tmp_path / "root")).open()["train"]
-    for row, message in ((1, r"0000002\.jpg cannot be read"), (2, r"0000003\.jpg .*must be higher than its")):
-        with pytest.raises(data.CorruptExample, match=message):
-            split.read(row, 0)
+    with pytest.raises(data.CorruptExample, match=r"0000002\.jpg cannot be read"):
+        split.read(1, 0)

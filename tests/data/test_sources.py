@@ -57,17 +57,16 @@ def test_digits_split_is_fixed(digits):
         assert int(digits[part].arrays[0].astype(np.int64).sum()) == total
 
 
-def test_arrays_of_both_conventions(tmp_path, rng):
-    images, labels = rng.integers(0, 256, (10, 4, 5, 3), np.uint8), np.arange(10) % 3
-    np.savez(tmp_path / "a.npz", x_train=images, y_train=labels, x_test=images[:4], y_test=labels[:4])
-    np.savez(tmp_path / "b.npz", images=images, labels=labels, class_names=["a", "b", "c"])
-    a = data.Arrays(path=str(tmp_path / "a.npz")).open()
-    np.testing.assert_array_equal(a["train"].take(np.array([3, 1]))[0], images[[3, 1]])
-    assert len(a["test"]) == 4
-    b = data.Arrays(path=str(tmp_path / "b.npz")).open()
-    assert (len(b["train"]), len(b["test"])) == (8, 2)
-    np.testing.assert_array_equal(b["test"].arrays[0], images[[4, 9]])
-    assert b["train"].class_names == ("a", "b", "c")
+@pytest.mark.parametrize(("images", "labels"), [("{}_images", "{}_labels"), ("x_{}", "y_{}")])
+def test_arrays(tmp_path, rng, images, labels):
+    x = rng.integers(0, 256, (10, 4, 5, 3), np.uint8)
+    arrays = {images.format("train"): x, labels.format("train"): np.arange(10, dtype=np.uint8) % 3}
+    arrays |= {images.format("test"): x[:4], labels.format("test"): np.arange(4, dtype=np.uint8) % 3}
+    np.savez(tmp_path / "a.npz", **arrays, class_names=["a", "b", "c"])
+    splits = data.Arrays(path=str(tmp_path / "a.npz")).open()
+    np.testing.assert_array_equal(splits["train"].take(np.array([3, 1]))[0], x[[3, 1]])
+    assert splits["test"].labels.tolist() == [0, 1, 2, 0]
+    assert splits["train"].class_names == ("a", "b", "c")
 
 
 def test_encoded_arrays(tmp_path, rng):
@@ -100,13 +99,14 @@ def test_folder_of_different_sizes_and_fewer_classes(tmp_path, rng):
     np.testing.assert_array_equal(split.read(6, 0)[0], expected["train", "dog", 1])
 
 
-def test_folder_without_parts_holds_out_every_fifth(tmp_path, rng):
-    for i in range(10):
-        (tmp_path / "a").mkdir(exist_ok=True)
-        Image.fromarray(rng.integers(0, 256, (4, 4), np.uint8)).save(tmp_path / "a" / f"{i}.png")
-    splits = data.Folder(path=str(tmp_path)).open()
-    assert (len(splits["train"]), len(splits["test"])) == (8, 2)
-    assert splits["train"].spec.image_shape == (4, 4, 1)
+def test_folder_of_grey_images_with_val(tmp_path, rng):
+    for part in ("train", "val"):
+        (tmp_path / part / "a").mkdir(parents=True)
+        Image.fromarray(rng.integers(0, 256, (4, 4), np.uint8)).save(tmp_path / part / "a" / "0.png")
+    assert data.Folder(path=str(tmp_path)).open()["test"].spec.image_shape == (4, 4, 1)
+    (tmp_path / "val" / "a").rename(tmp_path / "val" / "b")
+    with pytest.raises(ValueError, match=r"val has classes that train lacks: b"):
+        data.Folder(path=str(tmp_path)).open()
 
 
 def test_error_names_a_corrupt_image(tmp_path, rng):

@@ -28,7 +28,7 @@ import test_sources
 import test_tables
 import test_utterances
 
-MUTATIONS = 300
+MUTATIONS, PARTS = 300, ("train", "test")
 PACKAGE = Path(training.__file__).parents[1]
 VIEW = np.arange(24.0).reshape(8, 3) ** 2
 CLASSES = np.array([1, 1, 2, 2, 3, 3, 7, 7])
@@ -137,8 +137,8 @@ FORMATS = {
     "npz of images": (
         lambda folder: np.savez(
             folder / "a.npz",
-            images=np.arange(160, dtype=np.uint8).reshape(10, 4, 4),
-            labels=np.arange(10) % 2,
+            **{f"{part}_images": np.arange(80, dtype=np.uint8).reshape(5, 4, 4) for part in PARTS},
+            **{f"{part}_labels": np.arange(5) % 2 for part in PARTS},
         ),
         lambda folder: data.Arrays(path=str(folder / "a.npz")).open(),
     ),
@@ -173,8 +173,8 @@ FORMATS = {
     "WFDB": (write_recordings, open_eeg),
     "EDF": (write_nights, lambda folder: open_eeg(folder, format="sleep_edfx")),
 }
-# A conversion in each case, into these folders.
-SLOW, MADE = ("tfds", "archive", "label.npz", "WFDB", "EDF"), ("out", "root")
+# A conversion in each case, into these folders; a damaged pickle may ask for gigabytes.
+SLOW, MADE = ("tfds", "archive", "label.npz", "pickle", "WFDB", "EDF"), ("out", "root")
 # Their bytes have checksums: what is read is what was written.
 CHECKED = ("npz of images", "npz of tables", "archive")
 

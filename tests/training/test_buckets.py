@@ -194,18 +194,19 @@ def steps_in(folder):
 def test_data_are_read_from_a_bucket(bucket, rng, tmp_path):
     images = rng.integers(0, 255, (20, 8, 8, 1), np.uint8)
     labels = np.arange(20) % 2
-    _files.save_arrays(bucket / "arrays.npz", images=images, labels=labels)
-    assert len(data.Arrays(path=str(bucket / "arrays.npz")).open()["train"]) == 16
+    arrays = {f"{part}_images": images for part in ("train", "test")}
+    arrays |= {f"{part}_labels": labels for part in ("train", "test")}
+    _files.save_arrays(bucket / "arrays.npz", **arrays)
+    assert len(data.Arrays(path=str(bucket / "arrays.npz")).open()["train"]) == 20
     _files.save_arrays(
         bucket / "tables.npz", X1=rng.normal(size=(20, 3)), X2=rng.normal(size=(20, 4)), Y=labels
     )
     assert len(data.Tables(path=str(bucket / "tables.npz")).open()["train"]) == 20
-    for name in ("a", "b"):
-        (tmp_path / "images" / name).mkdir(parents=True)
-        for i in range(5):
-            Image.fromarray(images[i, :, :, 0]).save(tmp_path / "images" / name / f"{i}.png")
+    for part in ("train", "test"):
+        (tmp_path / "images" / part / "a").mkdir(parents=True)
+        Image.fromarray(images[0, :, :, 0]).save(tmp_path / "images" / part / "a" / "0.png")
     _buckets.upload(tmp_path / "images", bucket / "images")
-    assert len(data.Folder(path=str(bucket / "images")).open()["train"]) == 8
+    assert len(data.Folder(path=str(bucket / "images")).open()["train"]) == 1
     with pytest.raises(ValueError, match=r"data.path must be an .npz file, got"):
         data.Arrays(path=str(bucket / "none.npz")).open()
 
