@@ -182,7 +182,7 @@ def batches(
 
     def example(index: np.ndarray, place: int, epoch: int, step: int) -> tuple[int, Example]:
         """Row and arrays of the example at a place of the global batch, or of its replacement."""
-        tries = enumerate([int(index[place])] * _ATTEMPTS)
+        tries: Iterable[tuple[int, int]] = enumerate([int(index[place])] * _ATTEMPTS)
         if draws is None:
             tries = ((0, int(row)) for row in _candidates(index, place, len(split), seed, step))
         for attempt, row in tries:
