@@ -84,7 +84,6 @@ def _networks(update_epochs: int, watch_epochs: int) -> methods.Sem:
         embedding=128,  # released, network.py
         lam=1.0,  # paper, Eq. 2
         weights="cmi",  # paper, Eq. 7
-        sample_weights=False,  # paper, Algorithm 1
         clusters=0,  # paper, 3.3: the number of classes
         mini_batch_above=10_000,  # released, metric.py
         reconstruction="ae",  # paper, Eq. 8

@@ -1,12 +1,29 @@
 """Colour operations and RandAugment with explicit parameters, each equal to Pillow's; images as in `_geometry`."""
 
-from functools import partial
+from collections.abc import Callable
+from functools import partial, wraps
+from inspect import unwrap
 
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from mvcl.augment._geometry import halving_sum, inner, outer, over, to_bytes, unit
+
+
+def _on_image(operation: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    """The compiled operation on images, from one in the layout of `inner`, which `unwrap` gives back.
+
+    It takes images (height, width, 1 or 3), uint8 or floating in [0, 1], and returns float32.
+    """
+
+    @jax.jit
+    @wraps(operation)
+    def compiled(image: ArrayLike, *args: ArrayLike, **options: ArrayLike) -> jax.Array:
+        return outer(operation(inner(image), *args, **options))
+
+    return compiled
+
 
 # ITU-R 601-2 rounded as in Pillow's integer arithmetic.
 _LUMA = tuple(weight / 65536 for weight in (19595, 38470, 7471))
@@ -29,24 +46,22 @@ def _blend(degenerate: jax.Array, x: jax.Array, factor: ArrayLike) -> jax.Array:
     return unit(factor * x + (1 - jnp.asarray(factor)) * degenerate)
 
 
-@jax.jit
-def brightness(image: ArrayLike, factor: ArrayLike) -> jax.Array:
+@_on_image
+def brightness(image: jax.Array, factor: ArrayLike) -> jax.Array:
     """Scale towards black: `ImageEnhance.Brightness`, factor * image, clipped. 1 keeps the image."""
-    return outer(unit(inner(image) * factor))
+    return unit(image * factor)
 
 
-@jax.jit
-def contrast(image: ArrayLike, factor: ArrayLike) -> jax.Array:
+@_on_image
+def contrast(image: jax.Array, factor: ArrayLike) -> jax.Array:
     """Scale about the image's mean luma: `ImageEnhance.Contrast`. 0 is that grey, 1 keeps the image."""
-    x = inner(image)
-    return outer(_blend(_mean_luma(x), x, factor))
+    return _blend(_mean_luma(image), image, factor)
 
 
-@jax.jit
-def saturation(image: ArrayLike, factor: ArrayLike) -> jax.Array:
+@_on_image
+def saturation(image: jax.Array, factor: ArrayLike) -> jax.Array:
     """Scale about each pixel's luma: `ImageEnhance.Color`. 0 is grayscale; 1, or one channel, keeps it."""
-    x = inner(image)
-    return outer(x if x.shape[1] == 1 else _blend(_luma(x), x, factor))
+    return image if image.shape[1] == 1 else _blend(_luma(image), image, factor)
 
 
 def _hue(x: jax.Array, shift: ArrayLike) -> jax.Array:
@@ -84,8 +99,8 @@ def _hue(x: jax.Array, shift: ArrayLike) -> jax.Array:
     return jnp.concatenate([channel(5), channel(3), channel(1)], 1)
 
 
-@jax.jit
-def hue(image: ArrayLike, shift: ArrayLike) -> jax.Array:
+@_on_image
+def hue(image: jax.Array, shift: ArrayLike) -> jax.Array:
     """Rotate the hue by `shift` turns, in [-0.5, 0.5]; saturation and value are kept.
 
     Pillow's HSV mode with trunc(255 * shift) added to H modulo 256, which is how torchvision defines its
@@ -93,20 +108,18 @@ def hue(image: ArrayLike, shift: ArrayLike) -> jax.Array:
     exact HSV would differ from Pillow by that much. As in Pillow, shift 0 may change a pixel by a few levels. Images of
     one channel are unchanged.
     """
-    x = inner(image)
-    return outer(x if x.shape[1] == 1 else _hue(x, shift))
+    return image if image.shape[1] == 1 else _hue(image, shift)
 
 
-@jax.jit
-def grayscale(image: ArrayLike) -> jax.Array:
+@_on_image
+def grayscale(image: jax.Array) -> jax.Array:
     """Luma 0.299 R + 0.587 G + 0.114 B (ITU-R 601-2) in every channel, Pillow's `convert("L")`."""
-    x = inner(image)
-    return outer(jnp.broadcast_to(_luma(x), x.shape))
+    return jnp.broadcast_to(_luma(image), image.shape)
 
 
-@jax.jit
+@_on_image
 def color_jitter(
-    image: ArrayLike,
+    image: jax.Array,
     order: ArrayLike,
     brightness: ArrayLike | None = None,
     contrast: ArrayLike | None = None,
@@ -119,18 +132,13 @@ def color_jitter(
     and is computed once, between the blends before it and those after it.
 
     Args:
-      image: (height, width, 1 or 3), uint8 or floating in [0, 1].
       order: (4,) the numbers 0 brightness, 1 contrast, 2 saturation, 3 hue in the order of use; may be
         traced.
       brightness, contrast, saturation: factors as in the functions of these names; None omits the step.
       hue: turns as in `hue`; None omits the step.
-
-    Returns:
-      (height, width, channels) float32 in [0, 1].
     """
-    x = inner(image)
     place = jnp.argsort(jnp.asarray(order))
-    grey = x.shape[1] == 1
+    grey = image.shape[1] == 1
     factors = {0: brightness, 1: contrast, 2: None if grey else saturation}
     blends = {step: jnp.asarray(f, jnp.float32) for step, f in factors.items() if f is not None}
     zero = jnp.zeros((), jnp.int32)
@@ -153,44 +161,37 @@ def color_jitter(
     before = sum((place[a] < place[3] for a in blends), zero)
     slots = len(blends)
     if hue is None or grey:
-        return outer(jax.lax.fori_loop(0, slots, partial(blend, after_hue=None), x))
-    x = _hue(jax.lax.fori_loop(0, slots, partial(blend, after_hue=False), x), hue)
-    return outer(jax.lax.fori_loop(0, slots, partial(blend, after_hue=True), x))
+        return jax.lax.fori_loop(0, slots, partial(blend, after_hue=None), image)
+    x = _hue(jax.lax.fori_loop(0, slots, partial(blend, after_hue=False), image), hue)
+    return jax.lax.fori_loop(0, slots, partial(blend, after_hue=True), x)
 
 
-@jax.jit
-def solarise(image: ArrayLike, threshold: ArrayLike = 0.5) -> jax.Array:
+@_on_image
+def solarise(image: jax.Array, threshold: ArrayLike = 0.5) -> jax.Array:
     """Invert values at or above `threshold` in [0, 1]: `ImageOps.solarize`, whose 128 is 0.5 here."""
-    x = inner(image)
-    return outer(jnp.where(x < threshold, x, 1 - x))
+    return jnp.where(image < threshold, image, 1 - image)
 
 
-def _posterize(x: jax.Array, bits: ArrayLike) -> jax.Array:
-    step = jnp.exp2(8 - jnp.asarray(bits, jnp.float32))
-    return jnp.floor(to_bytes(x) / step) * step / 255
-
-
-@jax.jit
-def posterize(image: ArrayLike, bits: ArrayLike) -> jax.Array:
+@_on_image
+def posterize(image: jax.Array, bits: ArrayLike) -> jax.Array:
     """Keep the `bits` (1 to 8) highest bits of every 8-bit value: `ImageOps.posterize`."""
-    return outer(_posterize(inner(image), bits))
+    step = jnp.exp2(8 - jnp.asarray(bits, jnp.float32))
+    return jnp.floor(to_bytes(image) / step) * step / 255
 
 
-def _autocontrast(x: jax.Array) -> jax.Array:
-    low, high = x.min((0, 2), keepdims=True), x.max((0, 2), keepdims=True)
-    span = high - low
-    return jnp.where(span > 0, (x - low) / jnp.where(span > 0, span, 1.0), x)
-
-
-@jax.jit
-def autocontrast(image: ArrayLike) -> jax.Array:
+@_on_image
+def autocontrast(image: jax.Array) -> jax.Array:
     """Stretch each channel to [0, 1]; a constant channel is unchanged: `ImageOps.autocontrast`."""
-    return outer(_autocontrast(inner(image)))
+    low, high = image.min((0, 2), keepdims=True), image.max((0, 2), keepdims=True)
+    span = high - low
+    return jnp.where(span > 0, (image - low) / jnp.where(span > 0, span, 1.0), image)
 
 
-def _equalize(x: jax.Array) -> jax.Array:
-    channels = x.shape[1]
-    level = to_bytes(x).astype(jnp.int32) + 256 * jnp.arange(channels)[None, :, None]
+@_on_image
+def equalize(image: jax.Array) -> jax.Array:
+    """Flatten each channel's histogram of 256 levels: `ImageOps.equalize`."""
+    channels = image.shape[1]
+    level = to_bytes(image).astype(jnp.int32) + 256 * jnp.arange(channels)[None, :, None]
     counts = jnp.zeros(256 * channels, jnp.int32).at[level.ravel()].add(1).reshape(channels, 256)
     last = jnp.max(jnp.where(counts > 0, jnp.arange(256)[None, :], 0), 1, keepdims=True)
     step = (counts.sum(1, keepdims=True) - jnp.take_along_axis(counts, last, 1)) // 255
@@ -198,12 +199,6 @@ def _equalize(x: jax.Array) -> jax.Array:
     table = jnp.minimum((before + step // 2) // jnp.maximum(step, 1), 255)
     table = jnp.where(step > 0, table, jnp.arange(256)[None, :])
     return table.ravel()[level].astype(jnp.float32) / 255
-
-
-@jax.jit
-def equalize(image: ArrayLike) -> jax.Array:
-    """Flatten each channel's histogram of 256 levels: `ImageOps.equalize`."""
-    return outer(_equalize(inner(image)))
 
 
 def _smooth(x: jax.Array) -> jax.Array:
@@ -215,11 +210,10 @@ def _smooth(x: jax.Array) -> jax.Array:
     return x.at[1:-1, :, 1:-1].set((ring + 4 * x[1:-1, :, 1:-1]) / 13)
 
 
-@jax.jit
-def sharpness(image: ArrayLike, factor: ArrayLike) -> jax.Array:
+@_on_image
+def sharpness(image: jax.Array, factor: ArrayLike) -> jax.Array:
     """Scale about the smoothed image: `ImageEnhance.Sharpness`. 0 is smoothed, 1 keeps the image."""
-    x = inner(image)
-    return outer(_blend(_smooth(x), x, factor))
+    return _blend(_smooth(image), image, factor)
 
 
 def _moved(x: jax.Array, matrix: tuple[ArrayLike, ...]) -> jax.Array:
@@ -250,8 +244,8 @@ RAND_AUGMENT = (
 """Names of the operations of `rand_augment_op`, by their number."""
 
 
-@jax.jit
-def rand_augment_op(image: ArrayLike, op: ArrayLike, magnitude: ArrayLike, sign: ArrayLike = 1) -> jax.Array:
+@_on_image
+def rand_augment_op(image: jax.Array, op: ArrayLike, magnitude: ArrayLike, sign: ArrayLike = 1) -> jax.Array:
     """One operation of RandAugment by its number, which may be traced.
 
     Cubuk 2019 (arXiv 1909.13719) with torchvision's ranges, t = magnitude / 30: shear by 0.3 t, translate by
@@ -263,16 +257,11 @@ def rand_augment_op(image: ArrayLike, op: ArrayLike, magnitude: ArrayLike, sign:
     branch is computed for every image.
 
     Args:
-      image: (height, width, 1 or 3), uint8 or floating in [0, 1].
       op: integer, an index into RAND_AUGMENT.
       magnitude: in [0, 30].
       sign: 1 or -1, the direction of geometric and blending operations.
-
-    Returns:
-      (height, width, channels) float32 in [0, 1].
     """
-    x = inner(image)
-    op = jnp.asarray(op)
+    x, op = image, jnp.asarray(op)
     level = jnp.asarray(magnitude, jnp.float32) / 30
     signed = sign * level
 
@@ -300,18 +289,19 @@ def rand_augment_op(image: ArrayLike, op: ArrayLike, magnitude: ArrayLike, sign:
     target = only("saturation", _luma(x), only("contrast", _mean_luma(x), only("sharpness", _smooth(x))))
     x = _blend(target, x, jnp.where(blends, 1 + 0.9 * signed, 1.0))
 
-    x = only("posterize", _posterize(x, 8 - jnp.round(4 * level)), x)
-    x = only("solarise", jnp.where(x < 1 - level, x, 1 - x), x)
-    x = only("autocontrast", _autocontrast(x), x)
-    return outer(only("equalize", _equalize(x), x))
+    x = only("posterize", unwrap(posterize)(x, 8 - jnp.round(4 * level)), x)
+    x = only("solarise", unwrap(solarise)(x, 1 - level), x)
+    x = only("autocontrast", unwrap(autocontrast)(x), x)
+    return only("equalize", unwrap(equalize)(x), x)
 
 
-@jax.jit
-def normalise(image: ArrayLike, mean: ArrayLike, std: ArrayLike) -> jax.Array:
+@_on_image
+def normalise(image: jax.Array, mean: ArrayLike, std: ArrayLike) -> jax.Array:
     """(image - mean) / std, each a number or one per channel. The only operation that leaves [0, 1]."""
-    x = inner(image)
     mean, std = (jnp.asarray(a, jnp.float32).reshape(1, -1, 1) for a in (mean, std))
     for name, a in (("mean", mean), ("std", std)):
-        if a.size not in (1, x.shape[1]):
-            raise ValueError(f"{name} must be one number or one per channel, {x.shape[1]} here, got {a.size}")
-    return outer((x - mean) / std)
+        if a.size not in (1, image.shape[1]):
+            raise ValueError(
+                f"{name} must be one number or one per channel, {image.shape[1]} here, got {a.size}"
+            )
+    return (image - mean) / std

@@ -64,7 +64,6 @@ class Takes:
       queue: keyword of further negatives, (q, d); None takes none.
       queue_rows: what a row of that queue stands for.
       pair_weights: takes `weights` of the pairs of views, (k, k).
-      instance_weights: takes (k, k, n) `weights` too, one for each instance of each pair.
       instance_axis: by keyword, the axis of instances, which is split over devices as the embeddings are. An array
         without that axis, and one that is not named, is the same on all devices.
       terms: of a pair loss, the form for many pairs of views that shares their similarities; see `_embeddings.Terms`.
@@ -87,7 +86,6 @@ class Takes:
     queue: str | None = None
     queue_rows: QueueRows = QueueRows.KEY
     pair_weights: bool = False
-    instance_weights: bool = False
     instance_axis: Mapping[str, int] = dataclasses.field(default_factory=dict, hash=False)
     terms: Callable[..., Any] | None = None
     measured: Callable[..., tuple[jax.Array, dict[str, jax.Array]]] | None = None
@@ -156,7 +154,6 @@ def takes(objective: Callable[..., Any]) -> Takes:
     changed = {"terms": None, "measured": None, "successive": None, **declared.of_pair}
     if declared.of_pair.get("pair_weights"):
         changed["instance_axis"] = {**pair.instance_axis, "weights": 2}
-        changed["instance_weights"] = pair.terms is not None
     return dataclasses.replace(pair, **changed)
 
 

@@ -197,7 +197,7 @@ class Learner(Module):
     def loss(self, params: Any, statistics: Any, batch: Batch, objective: OfViews) -> LossAndMore:
         """(loss, (statistics, (k, n, d) embeddings, measures for the log)) of a global batch."""
         net = self.merge(params, statistics)
-        z = by_view(net.head(embed(net.encoder, batch)), self.k)
+        z = embedded(net, batch, self.k)
         value, measures = objective(z, **batch.mask)
         return value, (self.statistics(net), z, measures)
 
@@ -240,24 +240,18 @@ class Learner(Module):
         return False
 
     def refresh(
-        self,
-        params: Any,
-        statistics: Any,
-        views: tuple[np.ndarray, ...],
-        present: np.ndarray | None,
-        step: int,
-        steps_per_epoch: int,
+        self, params: Any, statistics: Any, inputs: Inputs, step: int, steps_per_epoch: int
     ) -> tuple[Any, dict[str, Any]]:
-        """Statistics computed on the host from all rows of the training split, and a record.
+        """Statistics computed on the host from the given views of the whole training split, and a record.
 
         The result depends on nothing but the arguments, so that a resumed run repeats it. The record, name -> array, is
         appended to `refresh.jsonl` in the run folder.
         """
-        raise NotImplementedError
+        return statistics, {}
 
     def restarts(self, step: int, steps_per_epoch: int) -> tuple[str, ...]:
         """With `restarts_parts`: the parts, by their first key, whose optimiser state is as new before this step."""
-        raise NotImplementedError
+        return ()
 
 
 @runtime_checkable
@@ -323,6 +317,17 @@ def embed(encoder: nnx.Module, batch: Batch, part: slice = slice(None)) -> jax.A
     return features
 
 
+def embedded(net: Any, batch: Batch, k: int, part: slice = slice(None), encode: Any = embed) -> jax.Array:
+    """(k, n, d) embeddings of this part of the views, which are k."""
+    return by_view(net.head(encode(net.encoder, batch, part)), k)
+
+
 def by_view(z: jax.Array, k: int) -> jax.Array:
     """(n * k, d) to (k, n, d)."""
     return z.reshape((-1, k, z.shape[-1])).swapaxes(0, 1)
+
+
+def key_of_batch(statistics: Any, inputs: Inputs) -> jax.Array:
+    """The key of a batch's draws: the statistics' `key`, with the epoch and the index of the first example."""
+    key = jax.random.wrap_key_data(statistics["key"])
+    return jax.random.fold_in(jax.random.fold_in(key, inputs["epoch"][0]), inputs["index"][0])

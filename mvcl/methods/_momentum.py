@@ -12,7 +12,17 @@ from flax import nnx
 
 from mvcl import losses, models
 from mvcl.losses import QueueRows
-from mvcl.methods._method import Batch, Learner, LossAndMore, Module, Specification, by_view, embed, stacked
+from mvcl.methods._method import (
+    Batch,
+    Learner,
+    LossAndMore,
+    Module,
+    Specification,
+    by_view,
+    embed,
+    embedded,
+    stacked,
+)
 from mvcl.methods._objective import OfViews
 
 
@@ -65,27 +75,22 @@ class FollowedLearner(Learner):
             params["predictor"], statistics["predictor"] = self.predictor.init(jax.random.fold_in(key, 2))
         return params, statistics
 
-    def online(self, params: Any, statistics: Any) -> Any:
-        """The trained network."""
-        return self.merge(params["network"], statistics["network"])
+    def networks(self, params: Any, statistics: Any) -> tuple[Any, Any, Any]:
+        """The trained network, the momentum copy without gradient, and the predictor if there is one."""
+        online = self.merge(params["network"], statistics["network"])
+        copy = self.merge(jax.lax.stop_gradient(statistics["momentum"]), statistics["momentum_network"])
+        if self.predictor is None:
+            return online, copy, None
+        return online, copy, self.predictor.merge(params["predictor"], statistics["predictor"])
 
-    def momentum(self, statistics: Any) -> Any:
-        """The momentum copy, without gradient."""
-        weights = jax.lax.stop_gradient(statistics["momentum"])
-        return self.merge(weights, statistics["momentum_network"])
-
-    def moved(self, statistics: Any, online: Any, momentum: Any, predict: Any = None) -> dict[str, Any]:
+    def moved(self, statistics: Any, online: Any, copy: Any, predict: Any) -> dict[str, Any]:
         """The statistics updated by the calls of the networks."""
-        new = statistics | {
-            "network": self.statistics(online),
-            "momentum_network": self.statistics(momentum),
-        }
-        return new if self.predictor is None else new | {"predictor": self.predictor.statistics(predict)}
+        new = statistics | {"network": self.statistics(online), "momentum_network": self.statistics(copy)}
+        return new if predict is None else new | {"predictor": self.statistics(predict)}
 
     def network(self, params: Any, statistics: Any) -> Any:
-        if self.following.evaluate == "online":
-            return self.online(params, statistics)
-        return self.momentum(statistics)
+        online, copy, _ = self.networks(params, statistics)
+        return online if self.following.evaluate == "online" else copy
 
     def after(self, params: Any, statistics: Any, progress: jax.Array) -> Any:
         start, end = self.following.momentum, self.following.end_momentum
@@ -151,14 +156,13 @@ class MocoV2Learner(FollowedLearner):
         return params, statistics
 
     def loss(self, params: Any, statistics: Any, batch: Batch, objective: OfViews) -> LossAndMore:
-        online, momentum, m = self.online(params, statistics), self.momentum(statistics), self.k // 2
-        queries = by_view(online.head(embed(online.encoder, batch, slice(0, m))), m)
-        encode = _embed_shuffled if self.options.shuffle_keys else embed
-        keys = by_view(momentum.head(encode(momentum.encoder, batch, slice(m, None))), m)
-        keys = jax.lax.stop_gradient(keys)
+        online, copy, predict = self.networks(params, statistics)
+        m, encode = self.k // 2, _embed_shuffled if self.options.shuffle_keys else embed
+        queries = embedded(online, batch, m, slice(0, m))
+        keys = jax.lax.stop_gradient(embedded(copy, batch, m, slice(m, None), encode))
         queue = {"queue": statistics["queue"]} if self.options.queue else {}
         value, measures = objective(jnp.concatenate([queries, keys]), **queue, **batch.mask)
-        new = self.moved(statistics, online, momentum)
+        new = self.moved(statistics, online, copy, predict)
         if self.options.queue:
             new["queue"] = jnp.concatenate([self._rows(keys), statistics["queue"]])[: self.options.queue]
         return value, (new, queries, measures)
@@ -201,17 +205,14 @@ class MocoV3(Following):
 
 class MocoV3Learner(FollowedLearner):
     def loss(self, params: Any, statistics: Any, batch: Batch, objective: OfViews) -> LossAndMore:
-        online, momentum = self.online(params, statistics), self.momentum(statistics)
-        predict = self.predictor.merge(params["predictor"], statistics["predictor"])
+        online, copy, predict = self.networks(params, statistics)
         z = online.head(embed(online.encoder, batch))
-        queries = by_view(predict(z), self.k)
-        keys = by_view(momentum.head(embed(momentum.encoder, batch)), self.k)
-        keys = jax.lax.stop_gradient(keys)
-        m = len(keys) // 2
+        queries, m = by_view(predict(z), self.k), self.k // 2
+        keys = jax.lax.stop_gradient(embedded(copy, batch, self.k))
         forth, measures = objective(jnp.concatenate([queries[:m], keys[m:]]), **batch.mask)
         swapped = {name: jnp.roll(there, m, axis=0) for name, there in batch.mask.items()}
         back, _ = objective(jnp.concatenate([queries[m:], keys[:m]]), **swapped)
-        return forth + back, (self.moved(statistics, online, momentum, predict), by_view(z, self.k), measures)
+        return forth + back, (self.moved(statistics, online, copy, predict), by_view(z, self.k), measures)
 
     def level(self, objective: OfViews, z: jax.Array) -> jax.Array:
         m = len(z) // 2
@@ -247,15 +248,12 @@ class StudentTeacher(Following):
 class StudentTeacherLearner(FollowedLearner):
     def __init__(self, spec: Specification, options: StudentTeacher) -> None:
         super().__init__(spec, options, "student_teacher", options.predictor)
-        self.targeted = (
-            self.k if spec.global_views is None else spec.global_views
-        )  # views that the teacher embeds
+        self.targeted = self.k if spec.global_views is None else spec.global_views  # the teacher's views
 
     def loss(self, params: Any, statistics: Any, batch: Batch, objective: OfViews) -> LossAndMore:
-        student, teacher = self.online(params, statistics), self.momentum(statistics)
-        predict = self.predictor.merge(params["predictor"], statistics["predictor"])
+        student, teacher, predict = self.networks(params, statistics)
         z = by_view(predict(student.head(embed(student.encoder, batch))), self.k)
-        targets = by_view(teacher.head(embed(teacher.encoder, batch, slice(0, self.targeted))), self.targeted)
+        targets = embedded(teacher, batch, self.targeted, slice(0, self.targeted))
         targets = jax.lax.stop_gradient(targets)
         problems = [z.at[i].set(targets[i].astype(z.dtype)) for i in range(self.targeted)]
         if losses.takes(self.spec.objective).successive is not None:

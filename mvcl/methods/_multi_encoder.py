@@ -25,19 +25,11 @@ class Networks(nnx.Module):
         fusion: models.MLPHead | None,
         rngs: nnx.Rngs,
     ) -> None:
-        self.encoder = nnx.List(
-            [
-                config.build(shape, dtype=spec.dtype, rngs=rngs)
-                for config, shape in zip(encoders, spec.shapes, strict=True)
-            ]
-        )
-        self.head = nnx.List(
-            [spec.head.build(encoder.features, dtype=spec.dtype, rngs=rngs) for encoder in self.encoder]
-        )
+        options: dict[str, Any] = {"dtype": spec.dtype, "rngs": rngs}
+        self.encoder = nnx.List([e.build(s, **options) for e, s in zip(encoders, spec.shapes, strict=True)])
+        self.head = nnx.List([spec.head.build(encoder.features, **options) for encoder in self.encoder])
         both = [x.features + y.features for x, y in combinations(self.encoder, 2)]
-        self.fusion = nnx.List(
-            [] if fusion is None else [fusion.build(width, dtype=spec.dtype, rngs=rngs) for width in both]
-        )
+        self.fusion = nnx.List([fusion.build(width, **options) for width in both] if fusion else [])
 
     def embed(self, views: Sequence[jax.Array]) -> jax.Array:
         """(k', n, d): the embeddings of the k views, then those of the fused pairs of views, if there are any."""

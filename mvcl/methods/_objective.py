@@ -40,12 +40,7 @@ def of_views(objective: losses.Loss, global_views: int | None = None) -> OfViews
             )
         if takes.queue is not None and "queue" in extra:
             extra = {takes.queue if name == "queue" else name: x for name, x in extra.items()}
-        if z.ndim == 4:
-            if takes.successive is None:
-                raise ValueError(
-                    f"objective {losses.name(objective)} declares no `successive` and compares (k, n, d) views, got "
-                    f"shape {z.shape}"
-                )
+        if z.ndim == 4 and takes.successive is not None:
             return takes.successive(z, **{**losses.unwrap(objective)[1], **extra})
         return (loss(z, **extra), {}) if measured is None else measured(z, **extra)
 

@@ -14,7 +14,16 @@ from jax import lax
 
 from mvcl import _numerics, losses, metrics, models
 from mvcl._progress import track
-from mvcl.methods._method import Batch, Inputs, Learner, LossAndMore, Module, Specification
+from mvcl.methods._method import (
+    Batch,
+    Inputs,
+    Learner,
+    LossAndMore,
+    Module,
+    Specification,
+    key_of_batch,
+)
+from mvcl.methods._multi_encoder import separate
 from mvcl.methods._objective import Measures, OfViews
 
 _KINDS: dict[str, Literal["none", "noise", "masked"]] = {"ae": "none", "dae": "noise", "mae": "masked"}
@@ -54,8 +63,6 @@ class Sem:
     weights: Literal["cmi", "jsd", "mmd", "none"] = "cmi"
     """Weight of a pair of views by the mutual information of their clusters, the Jensen-Shannon divergence of their
     features, the maximum mean discrepancy, or none (all ones)."""
-    sample_weights: bool = False
-    """Also weight each instance of a pair of views by the agreement of its two clusters."""
     lam: float = 1.0
     """λ, the weight of the reconstruction errors; 0: no reconstruction after pre-training."""
     reconstruction: Literal["ae", "dae", "mae"] = "ae"
@@ -80,14 +87,11 @@ class Sem:
     def build(self, spec: Specification) -> Learner:
         """Build the pure functions."""
         spec.whole_batch("sem")
-        takes, name = losses.takes(spec.objective), losses.name(spec.objective)
-        if (self.weights != "none" or self.sample_weights) and not takes.pair_weights:
+        if self.weights != "none" and not losses.takes(spec.objective).pair_weights:
             raise ValueError(
-                f"method.weights needs objective all_pairs, got {name}; "
+                f"method.weights needs objective all_pairs, got {losses.name(spec.objective)}; "
                 "use objective:all_pairs, or --method.weights none"
             )
-        if self.sample_weights and not takes.instance_weights:
-            raise ValueError(f"method.sample_weights needs all_pairs of a pair loss of mvcl, got {name}")
         from_0 = ("pretrain_epochs", "watch_epochs", "clusters", "lam", "mini_batch_above")
         from_1 = ("update_epochs", "features", "embedding", "k_means_starts")
         for option in (*from_0, *from_1):
@@ -110,7 +114,7 @@ class SemLearner(Learner):
     one_encoder = False
 
     def __init__(self, spec: Specification, options: Sem, clusters: int) -> None:
-        self.options, self.clusters, self.examples = options, clusters, spec.examples
+        self.options, self.clusters = options, clusters
         self.dimension, self.last_batch = options.embedding, options.last_batch
         self.restarts_parts = options.restart_optimizer
         self.together = spec.classes if spec.classes > 1 else clusters  # clusters of all views together
@@ -122,15 +126,10 @@ class SemLearner(Learner):
         network = partial(models.Autoencoders, widths, options.hidden, options.features, options.embedding)
         network = partial(network, uniform_biases=options.uniform_biases, dtype=spec.dtype)
         Module.__init__(self, lambda key: network(rngs=nnx.Rngs(key)))
-        self.encode_and_embed = jax.jit(self._encode_and_embed)
 
     def init(self, key: jax.Array) -> tuple[Any, Any]:
-        k, clusters = self.k, self.clusters
-        statistics = {"weights": jnp.ones((k, k)), "key": jax.random.key_data(jax.random.fold_in(key, 1))}
-        if self.options.sample_weights:
-            statistics["labels"] = jnp.zeros((k, self.examples), jnp.int32)
-            statistics["agreement"] = jnp.ones((k, k, clusters, clusters))
-        return nnx.state(self.fresh(key), nnx.Param), statistics
+        draws = jax.random.key_data(jax.random.fold_in(key, 1))
+        return nnx.state(self.fresh(key), nnx.Param), {"weights": jnp.ones((self.k, self.k)), "key": draws}
 
     def network(self, params: Any, statistics: Any) -> models.Autoencoders:
         return self.merge(params)
@@ -139,7 +138,7 @@ class SemLearner(Learner):
         net, lam, inputs = self.network(params, statistics), self.options.lam, batch.inputs
         x, there = _tables(batch.draw(batch.inputs), inputs.get("present"))
         corrupted = self._corrupted(statistics, inputs, x)
-        extra = batch.mask | self._weights(statistics, inputs)
+        extra = batch.mask | ({"weights": statistics["weights"]} if self.weighs else {})
 
         def restored(given: Sequence[jax.Array]) -> tuple[jax.Array, jax.Array]:
             h = net.encode(given)
@@ -194,22 +193,16 @@ class SemLearner(Learner):
         return (watched > 0 and step % watched == 0) or self._weighted(step, steps_per_epoch)
 
     def refresh(
-        self,
-        params: Any,
-        statistics: Any,
-        views: tuple[np.ndarray, ...],
-        present: np.ndarray | None,
-        step: int,
-        steps_per_epoch: int,
+        self, params: Any, statistics: Any, inputs: Inputs, step: int, steps_per_epoch: int
     ) -> tuple[Any, dict[str, Any]]:
-        there = np.ones((len(views[0]), self.k), bool) if present is None else np.asarray(present)
+        views = inputs["views"]
+        there = np.asarray(inputs.get("present", np.ones((len(views[0]), self.k), bool)))
         blocks = range(0, len(there), _ENCODE_ROWS)
         parts = []
         for i in track(blocks, "encoding", len(blocks), f"batches of {_ENCODE_ROWS}"):
             rows = slice(i, i + _ENCODE_ROWS)
-            parts.append(
-                jax.device_get(self.encode_and_embed(params, tuple(v[rows] for v in views), there[rows]))
-            )
+            found = self._encode_and_embed(params, tuple(v[rows] for v in views), there[rows])
+            parts.append(jax.device_get(found))
         h, z = (np.concatenate(each, axis=1) for each in zip(*parts))
         of_hidden = step <= self.options.pretrain_epochs * steps_per_epoch
         compared, weighted = h if of_hidden else z, self._weighted(step, steps_per_epoch)
@@ -226,38 +219,19 @@ class SemLearner(Learner):
         if not weighted:
             return statistics, record
         weights = view_weights(compared, labels, self.options.weights, there.T)
-        new = {**statistics, "weights": jnp.asarray(weights)}
-        if self.options.sample_weights:
-            new["labels"] = jnp.asarray(labels)
-            new["agreement"] = jnp.asarray(cluster_agreement(labels, self.clusters))
-        return new, {"weights": weights, **record}
-
-    def _weights(self, statistics: Any, inputs: Inputs) -> dict[str, jax.Array]:
-        """W; with `sample_weights` (k, k, n), times the agreement of an instance's clusters, 1 if it lacks a view."""
-        if not self.weighs:
-            return {}
-        weights = statistics["weights"]
-        if not self.options.sample_weights:
-            return {"weights": weights}
-        labels = statistics["labels"][:, inputs["index"]]
-        m, n = jnp.arange(self.k)[:, None, None], jnp.arange(self.k)[None, :, None]
-        safe, known = jnp.maximum(labels, 0), labels >= 0
-        found = statistics["agreement"][m, n, safe[:, None], safe[None, :]]
-        return {"weights": weights[..., None] * jnp.where(known[:, None] & known[None, :], found, 1)}
+        return {**statistics, "weights": jnp.asarray(weights)}, {"weights": weights, **record}
 
     def _corrupted(self, statistics: Any, inputs: Inputs, x: Sequence[jax.Array]) -> Sequence[jax.Array]:
         """Input of the autoencoders: x, or x corrupted with new noise at every step."""
         if self.corruption == "none":
             return x
-        key = jax.random.wrap_key_data(statistics["key"])
-        key = jax.random.fold_in(jax.random.fold_in(key, inputs["epoch"][0]), inputs["index"][0])
+        key = key_of_batch(statistics, inputs)
         return [
             losses.corrupted(jax.random.fold_in(key, v), view, self.corruption) for v, view in enumerate(x)
         ]
 
-    def _encode_and_embed(
-        self, params: Any, views: tuple[jax.Array, ...], present: jax.Array
-    ) -> tuple[jax.Array, jax.Array]:
+    @partial(jax.jit, static_argnums=0)
+    def _encode_and_embed(self, params: Any, views: Any, present: jax.Array) -> tuple[jax.Array, jax.Array]:
         net = self.network(params, {})
         h = net.encode(_tables(views, present)[0])
         return h, net.embed(h)
@@ -330,33 +304,9 @@ def view_weights(features: np.ndarray, labels: np.ndarray, kind: str, present: n
     return weights
 
 
-def cluster_agreement(labels: np.ndarray, clusters: int) -> np.ndarray:
-    """Agreement of the clusters of one view with those of another, (k, k, clusters, clusters) float32.
-
-        A_mn[a, b] = sqrt( P(c_n = b | c_m = a) P(c_m = a | c_n = b) ),   divided by its mean over instances
-
-    1 everywhere if the clusters of two views are the same sets; below 1 for an instance whose two clusters rarely
-    coincide. Not from the paper, whose W is one number per pair of views. Labels (k, n) are -1 for missing views.
-    """
-    k = len(labels)
-    agreement = np.ones((k, k, clusters, clusters), np.float32)
-    for m, n in np.ndindex(k, k):
-        both = (labels[m] >= 0) & (labels[n] >= 0)
-        table = np.zeros((clusters, clusters))
-        np.add.at(table, (labels[m][both], labels[n][both]), 1.0)
-        size = np.sqrt(table.sum(1)[:, None] * table.sum(0)[None, :])
-        share = np.divide(table, size, out=np.zeros_like(table), where=size > 0)
-        mean = (share * table).sum() / max(table.sum(), 1)
-        if mean > 0:
-            agreement[m, n] = share / mean
-    return agreement
-
-
 def _tables(views: Any, present: jax.Array | None) -> tuple[list[jax.Array], jax.Array]:
     """k tables (n, d_v) with zeros for missing entries, and the (k, n) mask."""
-    if not isinstance(views, (tuple, list)):
-        views = [views[:, v] for v in range(views.shape[1])]
-    flat = [view.reshape((len(view), -1)).astype(jnp.float32) for view in views]
+    flat = [view.reshape((len(view), -1)).astype(jnp.float32) for view in separate(views)]
     there = jnp.ones((len(flat), len(flat[0])), bool) if present is None else present.T
     return [jnp.where(here[:, None], view, 0) for view, here in zip(flat, there)], there
 

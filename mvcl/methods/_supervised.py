@@ -10,7 +10,16 @@ import optax
 from flax import nnx
 
 from mvcl import augment, models
-from mvcl.methods._method import Batch, Inputs, Learner, LossAndMore, Module, Specification, stacked
+from mvcl.methods._method import (
+    Batch,
+    Inputs,
+    Learner,
+    LossAndMore,
+    Module,
+    Specification,
+    key_of_batch,
+    stacked,
+)
 from mvcl.methods._multi_encoder import of_each_view, outputs, side_by_side
 from mvcl.methods._objective import OfViews
 
@@ -100,8 +109,7 @@ class SupervisedLearner(Learner):
         if self.spec.classes:
             targets = augment.smooth_targets(labels, self.spec.classes, options.label_smoothing)
         if options.mixup or options.cutmix:
-            key = jax.random.wrap_key_data(statistics["key"])
-            key = jax.random.fold_in(jax.random.fold_in(key, inputs["epoch"][0]), inputs["index"][0])
+            key = key_of_batch(statistics, inputs)
             views, targets = augment.random_mix(key, views, targets, options.mixup, options.cutmix)
         z = self._encoded(net, {**inputs, "views": views} if self.spec.given else {"images": views})
         predicted, measures = net.head(z.astype(jnp.float32)), {}

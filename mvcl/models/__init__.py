@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         HEADS,
         EncoderConfig,
         HeadConfig,
+        advance_dropout,
         eval_view,
         parameter_count,
         train_view,
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
         EegConvEncoder,
         Transformer,
         TransformerEncoder,
-        advance_dropout,
     )
     from mvcl.models._small import (
         MLP,

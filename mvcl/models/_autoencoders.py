@@ -1,7 +1,7 @@
 """One autoencoder for each of several tables, as SEM trains them (Xu 2023)."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
 
@@ -50,14 +50,23 @@ class Autoencoders(nnx.Module):
                 i, o, kernel_init=_KERNEL, bias_init=bias, dtype=dtype, precision=exact, rngs=rngs
             )
 
+        def stacks(layers: Sequence[int]) -> nnx.List:
+            return nnx.List([stack(i, o) for i, o in pairwise(layers)])
+
         stack = partial(Stack, len(widths), uniform_biases=uniform_biases, dtype=dtype, rngs=rngs)
-        self.encoder = Encoders(widths, [*hidden, features], linear, stack)
+        layers = [*hidden, features]
+        first = nnx.List([linear(width, layers[0]) for width in widths])
+        self.encoder = nnx.Dict(first=first, rest=stacks(layers))
         self.head = stack(features, embedding)
-        self.decoder = Decoders(widths, [features, *reversed(hidden)], linear, stack)
+        rest = stacks(layers[::-1])
+        self.decoder = nnx.Dict(rest=rest, last=nnx.List([linear(layers[0], width) for width in widths]))
 
     def encode(self, views: Sequence[jax.Array]) -> jax.Array:
         """k tables (n, d_v) to the hidden features H, (k, n, features) float32."""
-        return self.encoder(views)
+        h = jnp.stack([layer(view) for layer, view in zip(self.encoder.first, views)])
+        for layer in self.encoder.rest:
+            h = layer(nnx.relu(h))
+        return h.astype(jnp.float32)
 
     def embed(self, h: jax.Array) -> jax.Array:
         """H to unit vectors Z, (k, n, embedding) float32."""
@@ -65,46 +74,9 @@ class Autoencoders(nnx.Module):
 
     def decode(self, h: jax.Array) -> list[jax.Array]:
         """H to k tables (n, d_v) float32."""
-        return self.decoder(h)
-
-
-class Encoders(nnx.Module):
-    """k tables (n, d_v) to (k, n, layers[-1]) float32."""
-
-    def __init__(
-        self,
-        widths: Sequence[int],
-        layers: Sequence[int],
-        linear: Callable[[int, int], nnx.Linear],
-        stack: partial,
-    ) -> None:
-        self.first = nnx.List([linear(width, layers[0]) for width in widths])
-        self.rest = nnx.List([stack(i, o) for i, o in pairwise(layers)])
-
-    def __call__(self, views: Sequence[jax.Array]) -> jax.Array:
-        h = jnp.stack([layer(view) for layer, view in zip(self.first, views)])
-        for layer in self.rest:
-            h = layer(nnx.relu(h))
-        return h.astype(jnp.float32)
-
-
-class Decoders(nnx.Module):
-    """(k, n, layers[0]) to k tables (n, d_v) float32."""
-
-    def __init__(
-        self,
-        widths: Sequence[int],
-        layers: Sequence[int],
-        linear: Callable[[int, int], nnx.Linear],
-        stack: partial,
-    ) -> None:
-        self.rest = nnx.List([stack(i, o) for i, o in pairwise(layers)])
-        self.last = nnx.List([linear(layers[-1], width) for width in widths])
-
-    def __call__(self, h: jax.Array) -> list[jax.Array]:
-        for layer in self.rest:
+        for layer in self.decoder.rest:
             h = nnx.relu(layer(h))
-        return [layer(view).astype(jnp.float32) for layer, view in zip(self.last, h)]
+        return [layer(view).astype(jnp.float32) for layer, view in zip(self.decoder.last, h)]
 
 
 class Stack(nnx.Module):

@@ -12,10 +12,6 @@ from jax.typing import DTypeLike
 
 from mvcl.models import _layers
 
-Depth = Literal[18, 34, 50, 101]
-Stem = Literal["imagenet", "cifar"]
-Initial = Literal["he_fan_out", "kaiming_uniform"]
-
 _INITIAL = {
     "he_fan_out": _layers.he_fan_out,
     "kaiming_uniform": nnx.initializers.variance_scaling(2.0, "fan_in", "uniform"),
@@ -145,9 +141,9 @@ class ResNet:
     23,508,032 at depth 50.
     """
 
-    depth: Depth = 18
+    depth: Literal[18, 34, 50, 101] = 18
     """Number of layers; 50 and 101 have bottleneck blocks and four times as many features."""
-    stem: Stem = "imagenet"
+    stem: Literal["imagenet", "cifar"] = "imagenet"
     """imagenet: 7x7 stride 2, then max-pooling; cifar: 3x3 stride 1, no pooling, for images up to 64."""
     norm: _layers.Norm = "batch"
     """Normalisation. batch: with statistics of the global batch; group: without batch statistics, as microbatches
@@ -159,7 +155,7 @@ class ResNet:
     """Channels after the stem; the features are 8 times as many (32 times from depth 50 on)."""
     zero_init_residual: bool = False
     """Initialise each block's last norm with scale 0, so that blocks start as the identity (SimCLR, BYOL)."""
-    initial: Initial = "he_fan_out"
+    initial: Literal["he_fan_out", "kaiming_uniform"] = "he_fan_out"
     """Law of the kernels at the start, He 2015: he_fan_out is normal of variance 2 / fan out, as torchvision's ResNet;
     kaiming_uniform is uniform of variance 2 / fan in, as torch.nn.init.kaiming_uniform_."""
 

@@ -1,4 +1,4 @@
-"""Networks of sequences: one for a channel of EEG, a small transformer over padded sequences, and their dropout."""
+"""Networks of sequences: one for a channel of EEG, and a small transformer over padded sequences."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,42 +11,7 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from mvcl.models import _layers
-from mvcl.models._vit import Attention
-
-
-class DropoutCount(nnx.Variable):
-    """Number of the next dropout mask, uint32. It starts at a random number, so that layers have different masks."""
-
-
-class Dropout(nnx.Module):
-    """nnx.Dropout with the number of its next mask as its only state.
-
-    Mask number c is drawn with the key of seed c, and every call in train mode increments the number. It is an array,
-    neither a parameter nor a batch statistic. Methods carry it in their statistics, so it is checkpointed and a
-    resumed run repeats the masks.
-    """
-
-    def __init__(self, rate: float, *, broadcast_dims: Sequence[int] = (), rngs: nnx.Rngs):
-        self.dropout = nnx.Dropout(rate, broadcast_dims=tuple(broadcast_dims))
-        if rate > 0:
-            self.count = DropoutCount(jax.random.bits(rngs.dropout(), (), jnp.uint32))
-
-    def __call__(self, x: jax.Array) -> jax.Array:
-        if self.dropout.rate == 0 or self.dropout.deterministic:
-            return x
-        key = jax.random.key(self.count[...])
-        self.count[...] = self.count[...] + jnp.uint32(1)
-        return self.dropout(x, rngs=key)
-
-
-def advance_dropout(module: nnx.Module) -> None:
-    """Increment the mask number of every dropout layer of a module.
-
-    For callers that ran a copy of the module, as microbatches do, and so lost the copy's increments.
-    """
-    for _, count in nnx.to_flat_state(nnx.state(module, DropoutCount)):
-        count[...] = count[...] + jnp.uint32(1)
-
+from mvcl.models._vit import Block
 
 _SIZES = (3, 2, 2, 2, 2, 2)  # kernel and stride of the six blocks
 
@@ -82,7 +47,7 @@ class _EegBlock(nnx.Module):
             conv_general_dilated=_layers.convolve,
             rngs=rngs,
         )
-        self.dropout = Dropout(rate, broadcast_dims=(1,), rngs=rngs)
+        self.dropout = _layers.Dropout(rate, broadcast_dims=(1,), rngs=rngs)
         self.norm = nnx.GroupNorm(
             features,
             num_groups=features // 2,
@@ -171,25 +136,6 @@ class EegConv:
         return EegConvEncoder(self, input_shape[0], dtype=dtype, rngs=rngs)
 
 
-class _SequenceBlock(nnx.Module):
-    """Pre-norm residual block: attention, then an MLP with four times the width."""
-
-    def __init__(self, width: int, heads: int, rate: float, *, dtype: DTypeLike, rngs: nnx.Rngs):
-        linear = partial(nnx.Linear, dtype=dtype, kernel_init=_layers.small, rngs=rngs)
-        self.norm1 = _layers.norm("layer", width, rngs=rngs)
-        self.attn = Attention(width, heads, init=lambda *_: _layers.small, dtype=dtype, rngs=rngs)
-        self.norm2 = _layers.norm("layer", width, rngs=rngs)
-        self.fc1 = linear(width, 4 * width)
-        self.fc2 = linear(4 * width, width)
-        self.dropouts = nnx.List([Dropout(rate, rngs=rngs) for _ in range(3)])
-
-    def __call__(self, x: jax.Array, there: jax.Array) -> jax.Array:
-        attended, hidden, added = self.dropouts
-        x = x + attended(self.attn(self.norm1(x), there))
-        inner = hidden(nnx.gelu(self.fc1(self.norm2(x)), approximate=False))
-        return x + added(self.fc2(inner))
-
-
 class TransformerEncoder(nnx.Module):
     """Sequences (n, time, d) -> the normalised summary token, (n, features) float32.
 
@@ -205,12 +151,8 @@ class TransformerEncoder(nnx.Module):
         )
         self.cls_token = nnx.Param(_layers.small(rngs.params(), (1, 1, config.width), jnp.float32))
         self.pos_embed = nnx.Param(_layers.small(rngs.params(), (1, time, config.width), jnp.float32))
-        self.blocks = nnx.List(
-            [
-                _SequenceBlock(config.width, config.heads, config.dropout, dtype=dtype, rngs=rngs)
-                for _ in range(config.depth)
-            ]
-        )
+        block = partial(Block, config.width, config.heads, config.dropout, dtype=dtype, rngs=rngs)
+        self.blocks = nnx.List([block(init=lambda *_: _layers.small) for _ in range(config.depth)])
         self.norm = _layers.norm("layer", config.width, rngs=rngs)
 
     def __call__(self, x: jax.Array) -> jax.Array:

@@ -13,11 +13,7 @@ from jax.typing import DTypeLike
 
 from mvcl.models import _layers
 
-MlpNorm = Literal["none", "batch"]
 Activation = Literal["relu", "gelu"]
-HeadNorm = Literal["none", "batch", "layer"]
-KernelInit = Literal["lecun", "trunc_normal"]
-OutputNorm = Literal["none", "batch", "batch_no_shift", "batch_plain"]
 
 
 class Perceptron(nnx.Module):
@@ -58,7 +54,7 @@ class MLP:
 
     widths: tuple[int, ...] = (512, 512)
     """Width of each layer; the last is the number of features."""
-    norm: MlpNorm = "none"
+    norm: Literal["none", "batch"] = "none"
     """Normalisation before each activation: batch or none."""
     activation: Activation = "relu"
     """Activation between the layers; gelu is the exact one."""
@@ -96,12 +92,12 @@ class MLPHead:
     """Length of an embedding."""
     activation: Activation = "relu"
     """Activation between the layers: relu or (exact) gelu."""
-    norm: HeadNorm = "none"
+    norm: Literal["none", "batch", "layer"] = "none"
     """Normalisation before each activation: batch, layer or none."""
-    output_norm: OutputNorm = "none"
+    output_norm: Literal["none", "batch", "batch_no_shift", "batch_plain"] = "none"
     """Normalisation of the embedding: none, batch, batch without shift (batch_no_shift), or batch without shift and
     scale (batch_plain)."""
-    init: KernelInit = "lecun"
+    init: Literal["lecun", "trunc_normal"] = "lecun"
     """Initial weights: normal with variance 1 / inputs (lecun), or with deviation 0.02, cut off at two deviations of it
     (trunc_normal), as in ViT. Biases are 0."""
 

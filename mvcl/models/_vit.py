@@ -14,8 +14,6 @@ from jax.typing import DTypeLike
 
 from mvcl.models import _layers
 
-Positions = Literal["learned", "sincos"]
-ViTInit = Literal["trunc_normal", "xavier_uniform"]
 _Initializer = Callable[..., jax.Array]  # (key, shape, dtype)
 _ForSizes = Callable[[int, int], _Initializer]  # (inputs, outputs) of a linear map
 
@@ -74,19 +72,34 @@ class Attention(nnx.Module):
         return self.proj(x.reshape(n, tokens, width))
 
 
-class _Block(nnx.Module):
-    """Pre-norm residual block: attention, then Linear, exact GELU, Linear, with four times the width between."""
+class Block(nnx.Module):
+    """Pre-norm residual block: attention, then Linear, exact GELU, Linear, with four times the width between.
 
-    def __init__(self, width: int, heads: int, *, init: _ForSizes, dtype: DTypeLike, rngs: nnx.Rngs):
+    With a rate, dropout after attention, inside the MLP and after it.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        rate: float = 0.0,
+        *,
+        init: _ForSizes,
+        dtype: DTypeLike,
+        rngs: nnx.Rngs,
+    ):
         linear = partial(nnx.Linear, dtype=dtype, kernel_init=init(width, 4 * width), rngs=rngs)
         self.norm1 = _layers.norm("layer", width, rngs=rngs)
         self.attn = Attention(width, heads, init=init, dtype=dtype, rngs=rngs)
         self.norm2 = _layers.norm("layer", width, rngs=rngs)
         self.mlp = nnx.Dict(fc1=linear(width, 4 * width), fc2=linear(4 * width, width))
+        self.dropouts = nnx.List([_layers.Dropout(rate, rngs=rngs) for _ in range(3)])
 
-    def __call__(self, x: jax.Array) -> jax.Array:
-        x = x + self.attn(self.norm1(x))
-        return x + self.mlp.fc2(nnx.gelu(self.mlp.fc1(self.norm2(x)), approximate=False))
+    def __call__(self, x: jax.Array, there: jax.Array | None = None) -> jax.Array:
+        attended, hidden, added = self.dropouts
+        x = x + attended(self.attn(self.norm1(x), there))
+        inner = hidden(nnx.gelu(self.mlp.fc1(self.norm2(x)), approximate=False))
+        return x + added(self.mlp.fc2(inner))
 
 
 class ViTEncoder(nnx.Module):
@@ -119,12 +132,8 @@ class ViTEncoder(nnx.Module):
             for name in ("kernel", "bias"):
                 setattr(proj, name, Frozen(getattr(proj, name)[...]))
         self.patch_embed = nnx.Dict(proj=proj)
-        self.blocks = nnx.List(
-            [
-                _Block(config.width, config.heads, init=of_linear, dtype=dtype, rngs=rngs)
-                for _ in range(config.depth)
-            ]
-        )
+        block = partial(Block, config.width, config.heads, init=of_linear, dtype=dtype, rngs=rngs)
+        self.blocks = nnx.List([block() for _ in range(config.depth)])
         self.norm = _layers.norm("layer", config.width, rngs=rngs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -172,10 +181,10 @@ class ViT:
     """Attention heads; must divide the width."""
     frozen_patches: bool = False
     """Keep the patch projection at its initial value, for stability (Chen 2021, Section 4.2)."""
-    positions: Positions = "learned"
+    positions: Literal["learned", "sincos"] = "learned"
     """learned: a parameter for each token; sincos: fixed sines and cosines of a patch's row and column, 0 for the class
     token, as in MoCo v3 (Chen 2021); it needs a width that 4 divides."""
-    init: ViTInit = "trunc_normal"
+    init: Literal["trunc_normal", "xavier_uniform"] = "trunc_normal"
     """Initial weights: trunc_normal(0.02) with LeCun normal patches, as in timm; xavier_uniform as in MoCo v3's code,
     with queries, keys, values and patches as linear maps of their own, and a class token of deviation 1e-6."""
 

@@ -171,7 +171,7 @@ def host_crop(run: Run, policies: Sequence[augment.Policy] | None = None, seed: 
     used = [_program.evaluation_policy(run.config, None)] if policies is None else policies
 
     def crop(arrays: data.Example, epoch: int, row: int) -> data.Example:
-        return augment.host_crop(arrays if len(arrays) > 1 else arrays[0], used, seed, epoch, row)
+        return augment.host_crop(arrays, used, seed, epoch, row)
 
     return None if run.outline.spec.fixed else crop
 

@@ -348,7 +348,7 @@ class Session:
                 like = program.abstract_state["statistics"]
                 new = jax.tree.map(lambda x, like: jax.device_put(x, like.sharding), new, like)
                 self.state = {**self.state, "statistics": new}
-        if learner.restarts_parts and not last and (parts := learner.restarts(self.step, epoch)):
+        if not last and (parts := learner.restarts(self.step, epoch)):
             self.state = program.restart(self.state, parts)
 
     def _refreshed(self) -> Any:
@@ -359,9 +359,9 @@ class Session:
                 f"method {type(run.config.method).__name__} needs examples with given views, such as tables of features"
             )
         with _progress.during("refreshing the method's statistics"):
-            inputs = data.inputs(split, np.arange(len(split)))
-            given = state["params"], state["statistics"], inputs["views"], inputs.get("present")
-            statistics, record = run.program.learner.refresh(*given, self.step, run.program.steps_per_epoch)
+            inputs, epoch = data.inputs(split, np.arange(len(split))), run.program.steps_per_epoch
+            given = state["params"], state["statistics"], inputs
+            statistics, record = run.program.learner.refresh(*given, self.step, epoch)
         if self.log is not None:
             plain = {name: np.asarray(value).tolist() for name, value in record.items()}
             agreement = {}

@@ -67,8 +67,6 @@ def test_random_mix_without_alphas_keeps_the_batch(batch):
     same, targets = augment.random_mix(jax.random.key(0), x, y, 0.0, 0.0)
     np.testing.assert_array_equal(same, x)
     np.testing.assert_array_equal(targets, y)
-    with pytest.raises(ValueError, match="at least 0, got -1"):
-        augment.random_mix(jax.random.key(0), x, y, -1.0, 0.0)
 
 
 def test_erases_a_rectangle_within_its_ranges():
@@ -108,5 +106,3 @@ def test_smoothing_spreads_over_all_classes():
         [[0.05, 0.05, 0.85, 0.05], [0.85, 0.05, 0.05, 0.05]],
         rtol=1e-6,
     )
-    with pytest.raises(ValueError, match=r"smoothing must be in \[0, 1\), got 1.0"):
-        augment.smooth_targets(np.array([0]), 2, 1.0)

@@ -61,13 +61,11 @@ def abstract(config, shape):
         (ENCODERS["resnet18"](), (224, 224, 3), 11_176_512),
         (ENCODERS["resnet50"](), (224, 224, 3), 23_508_032),
         (ENCODERS["vit_s16"](), (224, 224, 3), 21_665_664),
-        (ENCODERS["vit_b16"](), (224, 224, 3), 85_798_656),
+        pytest.param(ENCODERS["vit_b16"](), (224, 224, 3), 85_798_656, marks=pytest.mark.exhaustive),
         (ResNet(depth=34), (224, 224, 3), 21_797_672 - 513_000),
-        (ResNet(depth=101), (224, 224, 3), 44_549_160 - 2_049_000),
+        pytest.param(ResNet(depth=101), (224, 224, 3), 44_549_160 - 2_049_000, marks=pytest.mark.exhaustive),
         (ViT(width=192, heads=3), (224, 224, 3), 5_524_416),
-        (ViT(positions="sincos"), (224, 224, 3), 21_665_664 - 197 * 384),
         (ENCODERS["resnet18_cifar"](), (32, 32, 3), 11_176_512 - (49 - 9) * 3 * 64),
-        (ENCODERS["resnet50_cifar"](), (32, 32, 3), 23_508_032 - (49 - 9) * 3 * 64),
         (ENCODERS["convnet"](), (8, 8, 1), 9 * (32 + 32 * 64 + 64 * 128) + 2 * (32 + 64 + 128)),
         (ENCODERS["mlp"](), (64,), 64 * 512 + 512 + 512 * 512 + 512),
     ],
@@ -78,18 +76,12 @@ def test_parameter_count(config, shape, expected):
     assert {leaf.dtype for leaf in jax.tree.leaves(nnx.state(module, nnx.Param))} == {jnp.dtype(jnp.float32)}
 
 
-@pytest.mark.parametrize("name", ["resnet18", "resnet18_cifar", "vit_tiny", "convnet", "mlp"])
+@pytest.mark.parametrize("name", ["resnet_cifar", "vit", "convnet", "mlp"])
 def test_encoders_accept_any_number_of_channels(name):
-    shape = (32, 32, 5)
-    features = []
-
-    def run():
-        module = ENCODERS[name]().build(shape, dtype=jnp.bfloat16, rngs=nnx.Rngs(0))
-        features.append(module.features)
-        return module(jnp.zeros((3, *shape)))
-
-    out = jax.eval_shape(run)
-    assert (out.shape, out.dtype) == ((3, *features), jnp.float32)
+    module = abstract(SMALL[name][0], (32, 32, 5))
+    graph, state = nnx.split(module)
+    out = jax.eval_shape(lambda state: nnx.merge(graph, state)(jnp.zeros((3, 32, 32, 5))), state)
+    assert (out.shape, out.dtype) == ((3, module.features), jnp.float32)
 
 
 def statistics(state):
@@ -153,13 +145,9 @@ def test_running_statistics_are_accurate_at_a_large_mean():
     np.testing.assert_allclose(module.norms[0].var[...], 0.9 + 0.1 * np.var(x.astype(np.float64)), rtol=1e-6)
 
 
-@pytest.fixture
-def mesh():
-    return jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
-
-
 @pytest.mark.parametrize("name", some(["resnet_cifar", "convnet", "mlp_batch"], fast=["convnet"]))
-def test_statistics_are_those_of_the_global_batch(name, rng, mesh):
+def test_statistics_are_those_of_the_global_batch(name, rng):
+    mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
     shape = SMALL[name][1]
     offsets = np.arange(8).reshape(8, *[1] * len(shape))  # every device's row has another mean
     x = (offsets + rng.normal(size=(8, *shape))).astype(np.float32)
@@ -168,23 +156,6 @@ def test_statistics_are_those_of_the_global_batch(name, rng, mesh):
     np.testing.assert_allclose(features_8, features, rtol=1e-3, atol=1e-4)
     for a, b in zip(statistics(one), statistics(eight), strict=True):
         np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", some(["vit", "convnet"], fast=["convnet"]))
-def test_flops_per_device_decrease_with_devices(name, mesh):
-    module, shape = build(name)
-    graph, params, rest = nnx.split(module, nnx.Param, ...)
-
-    def loss(params, x):  # (n, k, ...) flattened to rows, as the trainer does
-        x = x.reshape(-1, *shape)
-        return jnp.sum(nnx.merge(graph, params, rest, copy=True)(x) ** 2)
-
-    def flops(spec):
-        x = jax.ShapeDtypeStruct((16, 4, *shape), jnp.float32, sharding=NamedSharding(mesh, spec))
-        return jax.jit(jax.grad(loss)).lower(params, x).compile().cost_analysis()["flops"]
-
-    ratio = flops(PartitionSpec()) / flops(PartitionSpec("data"))
-    assert 7 < ratio < 8.5  # below 8: arithmetic on parameters is not split
 
 
 @pytest.mark.parametrize("name", some(["vit", "convnet", "convnet_group", "mlp_batch"], fast=["mlp_batch"]))
@@ -280,11 +251,9 @@ def test_fixed_positions_are_sines_and_cosines_of_row_and_column():
     assert trained == [True, False]
 
 
-@pytest.mark.parametrize("positions", some(["learned", "sincos"], fast=["learned"]))
-def test_positions_are_interpolated_for_images_of_another_size(positions):
+def test_positions_are_interpolated_for_images_of_another_size():
     """Half the size: the mean of the bicubic kernel over pairs of patches; the same size again: as they are."""
-    config = ViT(patch=4, width=16, depth=1, heads=2, positions=positions)
-    encoder = config.build((32, 32, 3), dtype=jnp.float32, rngs=nnx.Rngs(0))
+    encoder = ViT(patch=4, width=16, depth=1, heads=2).build((32, 32, 3), dtype=jnp.float32, rngs=nnx.Rngs(0))
     whole = encoder.pos_embed[...]
     np.testing.assert_array_equal(encoder._positions(32, 32), whole)
     half = encoder._positions(16, 16)

@@ -13,7 +13,18 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 from scipy.special import erf
 
-from mvcl.models import MLP, ConvNet, EegConv, ResNet, Transformer, ViT, eval_view, export, load_exported
+from mvcl.models import (
+    MLP,
+    ConvNet,
+    EegConv,
+    ResNet,
+    Transformer,
+    ViT,
+    _resnet,
+    eval_view,
+    export,
+    load_exported,
+)
 
 
 class Tensors(dict):
@@ -41,10 +52,14 @@ class Tensors(dict):
 # Forward passes in numpy, float64, NCHW, over the exported dictionary, by torchvision's and timm's names
 
 
-def conv2d(x, weight, stride=1, padding=0):
-    x = np.pad(x, ((0, 0), (0, 0), (padding, padding), (padding, padding)))
-    windows = sliding_window_view(x, weight.shape[2:], axis=(2, 3))[:, :, ::stride, ::stride]
-    return np.einsum("nchwij,ocij->nohw", windows, weight, optimize=True)
+def conv(x, weight, stride=1, padding=0):
+    """Of images (n, c, height, width) or of sequences (n, c, time)."""
+    axes = tuple(range(2, x.ndim))
+    x = np.pad(x, [(0, 0)] * 2 + [(padding, padding)] * len(axes))
+    windows = sliding_window_view(x, weight.shape[2:], axis=axes)
+    windows = windows[(slice(None),) * 2 + (slice(None, None, stride),) * len(axes)]
+    taps = tuple(range(-len(axes), 0))
+    return np.moveaxis(np.tensordot(windows, weight, ((1, *taps), (1, *taps))), -1, 1)
 
 
 def batch_norm(x, t, name, train):
@@ -66,13 +81,13 @@ def gelu(x):
 
 
 def resnet_features(t, x, *, depth, stem, train):
-    blocks = {18: (2, 2, 2, 2), 50: (3, 4, 6, 3)}[depth]
+    blocks = _resnet._BLOCKS[depth]
     if stem == "imagenet":
-        x = relu(batch_norm(conv2d(x, t["conv1.weight"], 2, 3), t, "bn1", train))
+        x = relu(batch_norm(conv(x, t["conv1.weight"], 2, 3), t, "bn1", train))
         padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)), constant_values=-np.inf)
         x = sliding_window_view(padded, (3, 3), axis=(2, 3))[:, :, ::2, ::2].max((-1, -2))
     else:
-        x = relu(batch_norm(conv2d(x, t["conv1.weight"], 1, 1), t, "bn1", train))
+        x = relu(batch_norm(conv(x, t["conv1.weight"], 1, 1), t, "bn1", train))
     for stage, count in enumerate(blocks, start=1):
         for index in range(count):
             b, stride = f"layer{stage}.{index}", 2 if stage > 1 and index == 0 else 1
@@ -80,23 +95,25 @@ def resnet_features(t, x, *, depth, stem, train):
             strided = 2 if depth == 50 else 1  # v1.5: the 3x3, which is a bottleneck's second
             h = x
             for i, weight in enumerate(weights, start=1):
-                h = conv2d(h, weight, stride if i == strided else 1, weight.shape[2] // 2)
+                h = conv(h, weight, stride if i == strided else 1, weight.shape[2] // 2)
                 h = batch_norm(h, t, f"{b}.bn{i}", train)
                 h = relu(h) if i < len(weights) else h
             if f"{b}.downsample.0.weight" in t:
-                x = batch_norm(
-                    conv2d(x, t[f"{b}.downsample.0.weight"], stride), t, f"{b}.downsample.1", train
-                )
+                x = batch_norm(conv(x, t[f"{b}.downsample.0.weight"], stride), t, f"{b}.downsample.1", train)
             x = relu(x + h)
     return x.mean((2, 3))
 
 
 def vit_features(t, x, *, heads):
-    n = len(x)
     weight = t["patch_embed.proj.weight"]
-    patches = conv2d(x, weight, weight.shape[-1]) + t["patch_embed.proj.bias"][:, None, None]
-    x = patches.reshape(n, len(weight), -1).transpose(0, 2, 1)
-    x = np.concatenate([np.repeat(t["cls_token"], n, 0), x], 1) + t["pos_embed"]
+    patches = conv(x, weight, weight.shape[-1]) + t["patch_embed.proj.bias"][:, None, None]
+    x = patches.reshape(*patches.shape[:2], -1).transpose(0, 2, 1)
+    x = np.concatenate([np.repeat(t["cls_token"], len(x), 0), x], 1) + t["pos_embed"]
+    return transformer_features(t, x, heads=heads)
+
+
+def transformer_features(t, x, *, heads):
+    """The normalised first token after two pre-norm blocks."""
 
     def linear(x, name):
         return x @ t[f"{name}.weight"].T + t[f"{name}.bias"]
@@ -106,8 +123,7 @@ def vit_features(t, x, *, heads):
         unit = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-6)
         return unit * t[f"{name}.weight"] + t[f"{name}.bias"]
 
-    index = 0
-    while f"blocks.{index}.norm1.weight" in t:
+    for index in range(2):
         b = f"blocks.{index}"
         qkv = linear(layer_norm(x, f"{b}.norm1"), f"{b}.attn.qkv")
         q, k, v = (
@@ -118,8 +134,25 @@ def vit_features(t, x, *, heads):
         x = x + linear(np.concatenate(list(mixed.swapaxes(0, 1)), -1), f"{b}.attn.proj")
         h = linear(layer_norm(x, f"{b}.norm2"), f"{b}.mlp.fc1")
         x = x + linear(gelu(h), f"{b}.mlp.fc2")
-        index += 1
     return layer_norm(x, "norm")[:, 0]
+
+
+def eeg_features(t, x, stretches):
+    """In the order of the released code."""
+    h = x[:, None]
+    for index, size in enumerate((3, 2, 2, 2, 2, 2)):
+        weight, bias, scale, shift = (
+            t[f"blocks.{index}.{name}"] for name in ("conv.weight", "conv.bias", "norm.weight", "norm.bias")
+        )
+        h = conv(h, weight, size, size // 2) + bias[:, None]
+        pairs = h.reshape(len(h), -1, 2 * h.shape[2])  # group norm with two maps a group
+        deviations = np.sqrt(pairs.var(2, keepdims=True) + 1e-5)
+        h = ((pairs - pairs.mean(2, keepdims=True)) / deviations).reshape(h.shape)
+        h = gelu(h * scale[:, None] + shift[:, None])
+    h = np.einsum("nct,dc->ndt", h, t["readout.weight"]) + t["readout.bias"][:, None]
+    length = h.shape[2]
+    bounds = [(i * length // stretches, -(-(i + 1) * length // stretches)) for i in range(stretches)]
+    return np.concatenate([h[:, :, a:b].mean(2) for a, b in bounds], axis=1)
 
 
 def randomise(module, rng):
@@ -134,11 +167,28 @@ def randomise(module, rng):
             variable[...] = jnp.asarray(noise / np.sqrt(variable.shape[0]), jnp.float32)
 
 
-def exported(module, config, tmp_path):
+def new(config, shape, rng, tmp_path):
+    """A network of random numbers, its exported tensors, which another network has loaded, and their metadata."""
+    module, other = (config.build(shape, dtype=jnp.float32, rngs=nnx.Rngs(seed)) for seed in (0, 1))
+    randomise(module, rng)
     path = tmp_path / "encoder.safetensors"
     export(module, config, path)
+    load_exported(other, path)
+    assert_equal(other, module, nnx.Any(nnx.Param, nnx.BatchStat))
     with safe_open(path, "numpy") as file:
-        return Tensors(path), file.metadata()
+        return module, Tensors(path), file.metadata()
+
+
+def assert_equal(module, other, variables=nnx.Variable):
+    states = (jax.tree.leaves(nnx.state(m, variables)) for m in (module, other))
+    for a, b in zip(*states, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.fixture
+def few_blocks(monkeypatch):
+    """A ResNet-18 has two blocks in its first stage alone."""
+    monkeypatch.setitem(_resnet._BLOCKS, 18, (2, 1, 1, 1))
 
 
 def same(ours, reference):
@@ -147,13 +197,9 @@ def same(ours, reference):
     np.testing.assert_allclose(np.asarray(ours), reference, rtol=0, atol=1e-4 * np.abs(reference).max())
 
 
-def forward(module, x):
-    return module(x)
-
-
-def pure(function, module, x):
-    graph, state = nnx.split(module)
-    return jax.jit(lambda state, x: function(nnx.merge(graph, state), x))(state, x)
+def forward(module, x, train=True):
+    graph, state = nnx.split(module if train else eval_view(module))
+    return jax.jit(lambda state, x: nnx.merge(graph, state)(x))(state, x)
 
 
 @pytest.mark.parametrize("train", some([False, True], fast=[True]))
@@ -161,86 +207,82 @@ def pure(function, module, x):
     ("depth", "stem", "size"),
     [(18, "cifar", 16), pytest.param(50, "imagenet", 64, marks=pytest.mark.exhaustive)],
 )
-def test_resnet_equals_torchvision(depth, stem, size, train, tmp_path, rng):
-    config = ResNet(depth=depth, stem=stem, width=8)
-    module = config.build((size, size, 3), dtype=jnp.float32, rngs=nnx.Rngs(0))
-    randomise(module, rng)
+def test_resnet_equals_torchvision(depth, stem, size, train, tmp_path, rng, few_blocks):
+    config = ResNet(depth=depth, stem=stem, width=4)
+    module, tensors, metadata = new(config, (size, size, 3), rng, tmp_path)
     x = rng.normal(size=(6, size, size, 3)).astype(np.float32)
-    tensors, metadata = exported(module, config, tmp_path)
     reference = resnet_features(tensors, x.transpose(0, 3, 1, 2), depth=depth, stem=stem, train=train)
-    module = module if train else eval_view(module)
-    same(pure(forward, module, x), reference)
+    same(forward(module, x, train), reference)
     tensors.check(metadata, config, "torchvision")
 
 
 @pytest.mark.parametrize("positions", some(["learned", "sincos"], fast=["learned"]))
 def test_vit_equals_timm(positions, tmp_path, rng):
     config = ViT(patch=4, width=24, depth=2, heads=3, positions=positions)
-    module = config.build((12, 8, 3), dtype=jnp.float32, rngs=nnx.Rngs(0))
-    randomise(module, rng)
+    module, tensors, metadata = new(config, (12, 8, 3), rng, tmp_path)
     x = rng.normal(size=(3, 12, 8, 3)).astype(np.float32)
-    tensors, metadata = exported(module, config, tmp_path)
-    same(pure(forward, module, x), vit_features(tensors, x.transpose(0, 3, 1, 2), heads=3))
+    same(forward(module, x), vit_features(tensors, x.transpose(0, 3, 1, 2), heads=3))
     tensors.check(metadata, config, "timm")
+
+
+@pytest.mark.parametrize(
+    ("time", "stretches"), [(257, 3), pytest.param(300, 1, marks=pytest.mark.exhaustive)]
+)
+def test_eeg_equals_the_released_network(time, stretches, tmp_path, rng):
+    config = EegConv(channels=6, out=4, stretches=stretches)
+    module, tensors, metadata = new(config, (time,), rng, tmp_path)
+    x = rng.normal(size=(3, time)).astype(np.float32)
+    found = forward(module, x, train=False)
+    assert found.shape == (3, module.features)
+    same(found, eeg_features(tensors, x, stretches))
+    assert jax.eval_shape(eval_view(module), x[..., None]).shape == found.shape
+    tensors.check(metadata, config, "mvcl")
+
+
+def test_transformer_ignores_padding(tmp_path, rng):
+    config = Transformer(width=8, depth=2, heads=2, dropout=0.5)
+    module, t, _ = new(config, (7, 3), rng, tmp_path)
+    x, lengths = rng.normal(size=(4, 7, 3)).astype(np.float32), (7, 4, 1, 0)
+    for row, length in zip(x, lengths):
+        row[length:] = np.nan
+    x[1, 5] = 1.0  # a valid row in the padding: position 5, between two invalid ones
+    x[1, 6, :2] = 0.5  # one NaN makes the whole row padding
+    found, expected = forward(module, x, train=False), []
+    for row, length in zip(x, lengths):
+        tokens = row[:length] @ t["embed.weight"].T + t["embed.bias"] + t["pos_embed"][0, :length]
+        expected.append(
+            transformer_features(t, np.concatenate([t["cls_token"][0], tokens])[None], heads=2)[0]
+        )
+    for i in (0, 2, 3):
+        same(found[i], expected[i])
+    assert float(jnp.abs(found[1] - expected[1]).max()) > 1e-3
+    x[1, 5] = np.nan
+    same(forward(module, x, train=False)[1], expected[1])
 
 
 @pytest.mark.parametrize("train", some([False, True], fast=[True]))
 def test_convnet_by_numpy(train, tmp_path, rng):
     config = ConvNet((8, 16, 24))
-    module = config.build((9, 8, 2), dtype=jnp.float32, rngs=nnx.Rngs(0))
-    randomise(module, rng)
+    module, t, _ = new(config, (9, 8, 2), rng, tmp_path)
     x = rng.normal(size=(5, 9, 8, 2)).astype(np.float32)
-    t, _ = exported(module, config, tmp_path)
     h = x.transpose(0, 3, 1, 2)
     for index in range(3):
-        h = conv2d(h, t[f"convs.{index}.weight"], 1 if index == 0 else 2, 1)
+        h = conv(h, t[f"convs.{index}.weight"], 1 if index == 0 else 2, 1)
         h = relu(batch_norm(h, t, f"norms.{index}", train))
-    same(pure(forward, module if train else eval_view(module), x), h.mean((2, 3)))
+    same(forward(module, x, train), h.mean((2, 3)))
 
 
-@pytest.mark.parametrize("train", [False, True])
-@pytest.mark.parametrize("norm", ["none", "batch"])
+@pytest.mark.parametrize(("norm", "train"), [("none", True), ("batch", True), ("batch", False)])
 def test_mlp_by_numpy(norm, train, tmp_path, rng):
     config = MLP((16, 12, 6), norm=norm, activation="gelu" if norm == "none" else "relu")
-    module = config.build((3, 4), dtype=jnp.float32, rngs=nnx.Rngs(0))
-    randomise(module, rng)
+    module, t, _ = new(config, (3, 4), rng, tmp_path)
     x = rng.normal(size=(7, 3, 4)).astype(np.float32)
-    t, _ = exported(module, config, tmp_path)
     h = x.reshape(7, 12)
     for index in range(3):
         h = h @ t[f"linears.{index}.weight"].T + t.get(f"linears.{index}.bias", 0)
         if index < 2:
             h = relu(batch_norm(h, t, f"norms.{index}", train)) if norm == "batch" else gelu(h)
-    same(pure(forward, module if train else eval_view(module), x), h)
-
-
-ROUND_TRIPS = [
-    (ResNet(stem="cifar", width=8), (8, 8, 3)),
-    (ResNet(stem="cifar", norm="group", width=8), (8, 8, 3)),
-    (ViT(patch=4, width=24, depth=2, heads=3), (8, 8, 1)),
-    (ViT(patch=4, width=24, depth=2, heads=3, positions="sincos"), (8, 8, 1)),
-    (ConvNet((4, 8)), (8, 8, 1)),
-    (MLP((8, 4), norm="batch"), (5,)),
-    (EegConv(channels=4, out=2), (64,)),
-    (Transformer(width=8, depth=1, heads=2), (7, 3)),
-]
-
-
-@pytest.mark.parametrize(("config", "shape"), ROUND_TRIPS[1:])
-def test_round_trip(config, shape, tmp_path, rng):
-    source, target = (config.build(shape, dtype=jnp.float32, rngs=nnx.Rngs(seed)) for seed in (0, 1))
-    randomise(source, rng)
-    path = tmp_path / "encoder.safetensors"
-    export(source, config, path)
-    load_exported(target, path)
-    variables = nnx.Any(nnx.Param, nnx.BatchStat)
-    for a, b in zip(
-        jax.tree.leaves(nnx.state(source, variables)),
-        jax.tree.leaves(nnx.state(target, variables)),
-        strict=True,
-    ):
-        np.testing.assert_array_equal(a, b)
-    assert [child.name for child in tmp_path.iterdir()] == [path.name]
+    same(forward(module, x, train), h)
 
 
 def convnet(seed=0, widths=(4, 8)):
@@ -277,10 +319,7 @@ def test_raises_on_a_file_of_another_encoder_without_changes(spoil, message, tmp
     target = convnet(seed=1)
     with pytest.raises(ValueError, match=message):
         load_exported(target, path)
-    for a, b in zip(
-        jax.tree.leaves(nnx.state(target)), jax.tree.leaves(nnx.state(convnet(seed=1))), strict=True
-    ):
-        np.testing.assert_array_equal(a, b)
+    assert_equal(target, convnet(seed=1))
 
 
 def test_raises_on_a_file_that_is_not_safetensors(tmp_path):

@@ -1,3 +1,6 @@
+import dataclasses
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -51,7 +54,10 @@ def relu(x):
     ("config", "by_hand"),
     [
         (HEADS["koromilas"](), lambda x, w: unit(relu(unit(x @ w[0])) @ w[1])),
-        (HEADS["piran"](), lambda x, w: gelu(layer(x @ w[0])) @ w[1]),
+        (
+            dataclasses.replace(HEADS["piran"](), hidden=24, out=8),
+            lambda x, w: gelu(layer(x @ w[0])) @ w[1],
+        ),
         (MLPHead(hidden=24, out=8, activation="gelu"), lambda x, w: gelu(x @ w[0]) @ w[1]),
         (HEADS["moco_v2"](), lambda x, w: relu(x @ w[0]) @ w[1]),
         (
@@ -65,10 +71,15 @@ def relu(x):
 )
 def test_forward_by_hand(config, by_hand, rng):
     x = rng.normal(size=(32, 16)).astype(np.float32)
-    module = head(config, 16)
-    kernels = [np.asarray(linear.kernel[...], np.float64) for linear in getattr(module, "linears", [])]
-    expected = by_hand(x.astype(np.float64), kernels)
-    np.testing.assert_allclose(module(x), expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
+
+    @jax.jit
+    def run(x):
+        module = head(config, 16)
+        return module(x), [linear.kernel[...] for linear in module.linears]
+
+    found, kernels = run(x)
+    expected = by_hand(x.astype(np.float64), [np.float64(kernel) for kernel in kernels])
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
 
 
 def test_initial_weights_of_vit():
