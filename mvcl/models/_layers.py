@@ -1,4 +1,4 @@
-"""Encoders and heads by name, and common parts: checks of options, convolutions, norms, dropout, train and eval views."""
+"""Encoders and heads by name, and their common parts: checks, convolutions, norms, dropout, train and eval views."""
 
 import math
 from collections.abc import Callable, Sequence
