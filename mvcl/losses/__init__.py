@@ -20,7 +20,6 @@ Shared arguments. Objectives that have one mean the same by it:
 Errors. `ValueError` for a shape, dtype or value that an argument cannot have, with the argument's name and what came.
 """
 
-from mvcl.losses._bessel import *
 from mvcl.losses._combine import *
 from mvcl.losses._declaration import *
 from mvcl.losses._dsf import *

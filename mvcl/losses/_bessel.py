@@ -1,4 +1,11 @@
-"""Logarithm of the modified Bessel function of the first kind, for orders and arguments where I itself overflows."""
+"""Logarithm of the modified Bessel function of the first kind, for orders and arguments where I itself overflows.
+
+Where ν² + x² < 900 the power series serves, elsewhere the expansion that is uniform in ν and x,
+
+    log I_ν(x) = ν η - log(2 π m) / 2 + log Σ_k p_k(ν²/m²) / m^k,   m = sqrt(ν² + x²),   ν η = m + ν log(x / (ν + m)),
+
+Olver 1954; DLMF 10.41.3 with U_k(t) = t^k p_k(t²). The order ν >= 0 is a Python number.
+"""
 
 import functools
 import math
@@ -7,53 +14,20 @@ from fractions import Fraction
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 
-from mvcl import _checks, _numerics
-
-__all__ = ["log_bessel_i"]
+from mvcl import _numerics
 
 One = tuple[jax.Array]
 Two = tuple[jax.Array, jax.Array]
 
-# Root of η(z) = sqrt(1 + z²) + log(z / (1 + sqrt(1 + z²))), the Laplace limit.
-_ROOT = Fraction("0.662743419349181580974742097109252907056233549115022417520392535")
 _TERMS = 16  # of the expansion in 1 / sqrt(ν² + κ²)
 _SWITCH = 30.0  # sqrt(ν² + κ²) from which it serves: its first neglected term is below 1e-15 there
-_LARGEST_ORDER = 1e9  # its square is a float32, with room
 _SERIES_TERMS = 50  # of the power series below; the last is below 1e-18 of the sum at κ = 30
-
-
-def log_bessel_i(order: float, x: ArrayLike) -> jax.Array:
-    """log I_ν(x), the modified Bessel function of the first kind.
-
-    Where ν² + x² < 900 the power series, elsewhere the expansion that is uniform in ν and x,
-
-        log I_ν(x) = ν η - log(2 π m) / 2 + log Σ_k p_k(ν²/m²) / m^k,   m = sqrt(ν² + x²),
-        ν η = m + ν log(x / (ν + m)),
-
-    Olver 1954; DLMF 10.41.3 with U_k(t) = t^k p_k(t²). Near the root of η (x = 0.66 ν) its two terms cancel;
-    the difference from the root keeps full relative precision there.
-
-    Args:
-      order: 0 <= ν <= 1e9, a Python number.
-      x: floating array of any shape, x >= 0.
-
-    Returns:
-      log I_ν(x) of x's shape, float32 or wider: to 1e-6 of max(1, |log I|) in float32, 1e-12 in float64, for
-      ν up to 2048 and x up to 1e6. -inf at x = 0 unless ν = 0. Its derivative is I_{ν+1}/I_ν + ν/x.
-    """
-    if not 0 <= _checks.real("order", order) <= _LARGEST_ORDER:
-        raise ValueError(f"order must lie in [0, {_LARGEST_ORDER:g}], got {order}")
-    x = _checks.array("x", x)
-    return _log_i(float(order), x.astype(jnp.promote_types(x.dtype, jnp.float32)))
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def log_series(order: float, x: jax.Array) -> jax.Array:
-    """log I_ν(x) - ν log(x/2) + log Γ(ν+1) = log Σ_m (x²/4)^m / (m! (ν+1)_m): smooth, zero at zero, no
-    cancellation.
-    """
+    """log I_ν(x) - ν log(x/2) + log Γ(ν+1) = log Σ_m (x²/4)^m / (m! (ν+1)_m): smooth, zero at zero."""
     nu = order
     small = _below(nu, x)
     if small is None:
@@ -89,31 +63,6 @@ def _(order: float, primals: One, tangents: One) -> Two:
     denominator = 2 * (order + 1) + x * after
     slope = (2 * (order + 1) - x * x * after_slope) / (denominator * denominator)
     return bessel_ratio(order, x), slope * tangents[0]
-
-
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _log_i(order: float, x: jax.Array) -> jax.Array:
-    nu = order
-    if nu == 0:
-        return log_series(0.0, x)
-    positive = jnp.where(x > 0, x, 1)
-    small = _below(nu, x)
-    far = positive if small is None else jnp.where(small, _SWITCH, positive)
-    m = jnp.sqrt(nu * nu + far * far)
-    value = _exponent(nu, far, m) - jnp.log(2 * math.pi * m) / 2 + jnp.log(_expansion(nu, m)[0])
-    if small is not None:
-        near = jnp.where(small, positive, 1)
-        # ν log(x/2) - log Γ(ν+1) = ν log(x/c)
-        series = nu * _log_quotient(near, 2 * math.exp(math.lgamma(nu + 1) / nu))
-        value = jnp.where(small, series + jnp.log1p(_power_series(nu, near)), value)
-    return jnp.where(x > 0, value, jnp.where(x == 0, -jnp.inf, jnp.nan)).astype(x.dtype)
-
-
-@_log_i.defjvp
-def _(order: float, primals: One, tangents: One) -> Two:
-    (x,) = primals
-    slope = bessel_ratio(order, x) + (order / x if order else 0)
-    return _log_i(order, x), slope * tangents[0]
 
 
 def _below(nu: float, x: jax.Array) -> jax.Array | None:
@@ -183,32 +132,3 @@ def _polynomials() -> np.ndarray:
         u = following
         out[k, : k + 1] = [float(u[k + 2 * i]) for i in range(k + 1)]
     return out
-
-
-def _exponent(nu: float, x: jax.Array, m: jax.Array) -> jax.Array:
-    """ν η = m + ν log(x / (ν + m)), to full relative precision: near the root of η as the difference from it."""
-    plain = m + nu * jnp.log(x / (nu + m))
-    root = Fraction(nu) * _ROOT
-    near = jnp.abs(x - float(root)) < 0.25 * nu
-    high, low = _split(root, x.dtype)
-    # x - high is exact within a factor 2 of the root: no digit of x is lost. The division stands between the two
-    # subtractions because XLA would fold the constants of (x - high) - low into one, and lose `low`.
-    offset = jnp.where(near, (x - high) / nu - low / nu, 0)
-    z = float(_ROOT)
-    of_root = math.sqrt(1 + z * z)
-    longer = offset * (2 * z + offset) / (jnp.sqrt(1 + (z + offset) ** 2) + of_root)  # of sqrt(1 + z²)
-    difference = longer + jnp.log1p(offset / z) - jnp.log1p(longer / (1 + of_root))
-    return jnp.where(near, nu * difference, plain)
-
-
-def _log_quotient(x: jax.Array, c: float) -> jax.Array:
-    """log(x / c) to full relative precision also where x is close to c."""
-    high, low = _split(Fraction(c), x.dtype)
-    near = jnp.abs(x - c) < c / 2
-    return jnp.where(near, jnp.log1p(jnp.where(near, (x - high) / c - low / c, 0)), jnp.log(x / c))
-
-
-def _split(value: Fraction, dtype: jnp.dtype) -> tuple[float, float]:
-    """value as a number of the dtype and what is left over."""
-    high = float(np.asarray(float(value), dtype))
-    return high, float(value - Fraction(high))

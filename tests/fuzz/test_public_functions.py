@@ -127,7 +127,6 @@ HOST = {
     "weighted_knn": (lambda x, k: metrics.weighted_knn(x, ROWS, x, num_classes=2, k=k), POINTS, COUNT),
     "recall_at": (lambda x, count: metrics.recall_at(x, x, (count,)), POINTS, COUNT),
     "cmi_weights": (losses.cmi_weights, LABELS),
-    "log_bessel_i": (lambda order: losses.log_bessel_i(order, np.ones(2, np.float32)), NUMBER),
 }
 
 
