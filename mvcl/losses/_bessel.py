@@ -118,17 +118,12 @@ def _powers(base: jax.Array) -> jax.Array:
 @functools.cache
 def _polynomials() -> np.ndarray:
     """p_k of DLMF 10.41.9, U_{k+1} = t²(1-t²)/2 U_k' + 1/8 ∫_0^t (1-5s²) U_k(s) ds, in exact fractions."""
-    u: dict[int, Fraction] = {0: Fraction(1)}  # power of t -> coefficient
-    out = np.zeros((_TERMS + 1, _TERMS + 1))  # [k, i]: of s^i in p_k
-    out[0, 0] = 1
-    for k in range(1, _TERMS + 1):
-        following: dict[int, Fraction] = {}
-        for power, c in u.items():
-            for shift, factor in (
-                (1, Fraction(power, 2) + Fraction(1, 8 * (power + 1))),
-                (3, -Fraction(power, 2) - Fraction(5, 8 * (power + 3))),
-            ):
-                following[power + shift] = following.get(power + shift, Fraction(0)) + c * factor
-        u = following
-        out[k, : k + 1] = [float(u[k + 2 * i]) for i in range(k + 1)]
-    return out
+    rows = [[Fraction(1)]]  # [k][i]: of s^i in p_k, of t^(k+2i) in U_k
+    for k in range(_TERMS):
+        following = [Fraction(0)] * (k + 2)
+        for i, c in enumerate(rows[-1]):
+            power = k + 2 * i
+            following[i] += c * (Fraction(power, 2) + Fraction(1, 8 * (power + 1)))
+            following[i + 1] -= c * (Fraction(power, 2) + Fraction(5, 8 * (power + 3)))
+        rows.append(following)
+    return np.array([[float(c) for c in row] + [0.0] * (_TERMS + 1 - len(row)) for row in rows])

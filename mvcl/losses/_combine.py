@@ -1,7 +1,6 @@
 """From a loss of two views to a loss of many: functions of functions."""
 
 import functools
-from collections.abc import Callable
 from typing import Any, Literal
 
 import jax
@@ -11,20 +10,16 @@ from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
 from mvcl.losses import _embeddings as emb
-from mvcl.losses._declaration import Operands, QueueRows, declare, filled, name, takes
+from mvcl.losses._declaration import Loss, Operands, QueueRows, declare, filled, name, takes
 from mvcl.losses._lse import Pairs, Vectors
 
 __all__ = ["all_pairs", "cross_pairs", "mean_pair", "one_vs_rest"]
-
-PairLoss = Callable[..., jax.Array]
-ViewLoss = Callable[..., jax.Array]
-GroupLoss = Callable[..., jax.Array]
 
 
 def _all_pairs(
     z: ArrayLike,
     *,
-    pair: PairLoss,
+    pair: Loss,
     weights: ArrayLike | None,
     pairs: str,
     reduction: str,
@@ -54,11 +49,11 @@ def _all_pairs(
 
 @declare(made=_all_pairs, of_pair={"operands": Operands.VIEWS, "pair_weights": True})
 def all_pairs(
-    pair: PairLoss,
+    pair: Loss,
     weights: ArrayLike | None = None,
     pairs: Literal["unordered", "ordered", "all"] = "unordered",
     reduction: Literal["mean", "sum"] = "mean",
-) -> ViewLoss:
+) -> Loss:
     """A pair loss summed or averaged over the pairs of views.
 
         unordered, mean:  2 / (k (k-1)) Σ_{l<m} W_lm L(z_l, z_m)
@@ -91,7 +86,7 @@ def all_pairs(
 def _one_vs_rest(
     z: ArrayLike,
     *,
-    pair: PairLoss,
+    pair: Loss,
     normalize_rest: bool,
     normalize: bool = True,
     mask: ArrayLike | None = None,
@@ -109,7 +104,7 @@ def _one_vs_rest(
 
 
 @declare(made=_one_vs_rest, of_pair={"operands": Operands.VIEWS, "normalize": True})
-def one_vs_rest(pair: PairLoss, normalize_rest: bool = False) -> ViewLoss:
+def one_vs_rest(pair: Loss, normalize_rest: bool = False) -> Loss:
     """A pair loss of each view with the mean of the others.
 
         1/k Σ_l L(z_l, r_l),   r_l = mean_{m != l} z_m
@@ -132,7 +127,7 @@ def one_vs_rest(pair: PairLoss, normalize_rest: bool = False) -> ViewLoss:
 
 
 def _cross_pairs(
-    queries: ArrayLike, keys: ArrayLike, *, pair: PairLoss, mask: ArrayLike | None = None, **options: Any
+    queries: ArrayLike, keys: ArrayLike, *, pair: Loss, mask: ArrayLike | None = None, **options: Any
 ) -> jax.Array:
     q, k = groups(queries, keys, options.get("axis_name"))
     chosen = tuple((a, q.shape[0] + b) for a in range(q.shape[0]) for b in range(k.shape[0]))
@@ -140,7 +135,7 @@ def _cross_pairs(
 
 
 @declare(made=_cross_pairs, of_pair={"operands": Operands.GROUPS})
-def cross_pairs(pair: PairLoss) -> GroupLoss:
+def cross_pairs(pair: Loss) -> Loss:
     """A pair loss averaged over all pairs of a query view and a key view.
 
         1 / (m m') Σ_{a, b} L(q_a, k_b)
@@ -163,7 +158,7 @@ def _mean_pair(
     queries: ArrayLike,
     keys: ArrayLike,
     *,
-    pair: PairLoss,
+    pair: Loss,
     renormalize: bool,
     normalize: bool = True,
     mask: ArrayLike | None = None,
@@ -184,7 +179,7 @@ def _mean_pair(
     made=_mean_pair,
     of_pair={"operands": Operands.GROUPS, "normalize": True, "queue_rows": QueueRows.GROUP_MEAN},
 )
-def mean_pair(pair: PairLoss, renormalize: bool = True) -> GroupLoss:
+def mean_pair(pair: Loss, renormalize: bool = True) -> Loss:
     """A pair loss of the mean query and the mean key.
 
         L( unit(mean_a q_a), unit(mean_b k_b) )
@@ -220,7 +215,7 @@ def groups(queries: ArrayLike, keys: ArrayLike, axis_name: str | None) -> tuple[
 
 
 def _over_pairs(
-    pair_loss: PairLoss,
+    pair_loss: Loss,
     z: jax.Array,
     pairs: Pairs,
     mask: ArrayLike | None,
@@ -262,7 +257,7 @@ def _over_pairs(
     return total / jnp.maximum(exists.sum(), 1).astype(total.dtype) if reduction == "mean" else total
 
 
-def _one_by_one(loss: PairLoss, z: jax.Array, pairs: Pairs, mask: jax.Array | None) -> jax.Array:
+def _one_by_one(loss: Loss, z: jax.Array, pairs: Pairs, mask: jax.Array | None) -> jax.Array:
     left, right = emb.sides(pairs)
     if mask is None:
         return jax.vmap(loss)(z[left], z[right])

@@ -167,12 +167,8 @@ def _spectral_terms(
     queue = None if queue is None else _clipped(queue, radius)
     squares = _sum_over(lambda inner, same: jnp.where(same, 0, inner * inner), e, pairs, queue)
     # By anchor: how many other instances the second view has.
-    if keep is None:
-        count = jnp.full(squares.shape, _lse.everywhere(e.z.shape[1], e.axis_name) - 1, e.z.dtype)
-    else:
-        total = jnp.sum(keep, axis=1, dtype=e.z.dtype)
-        total = total if e.axis_name is None else lax.psum(total, e.axis_name)
-        count = jnp.where(keep[left], total[right][:, None] - keep[right].astype(e.z.dtype), 0)
+    count = jnp.broadcast_to(emb.counts(e)[right][:, None], squares.shape)
+    count = count - 1 if keep is None else jnp.where(keep[left], count - keep[right].astype(e.z.dtype), 0)
     if queue is not None:
         anchors = jnp.ones_like(count) if keep is None else keep[left].astype(e.z.dtype)
         count = count + anchors * queue.z.shape[1]

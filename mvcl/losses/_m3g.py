@@ -86,15 +86,12 @@ def m3g(
     instance that lacks the view.
 
     c is `cost_scale` times the cost by its name. The circular variance of Eq. 12 is
-    `1 - R² = (1/k²) Σ_{l<m} ||z_l - z_m||²`, `cost_scale = 1`. Algorithm 2 prints the factor `(2/(k-1))²` in
-    place of `1/k²`, `cost_scale = (2k/(k-1))²`: 16, 9, 7.11, 6.25 and 5.76 for k = 2 to 6. The factor
-    printed before Eq. 12 is neither. Only `epsilon / cost_scale` decides on the plan. Table 4
-    names Eq. 12 beside epsilon = 0.2; Algorithm 2, by which the cost is computed, has the other factor.
+    `1 - R² = (1/k²) Σ_{l<m} ||z_l - z_m||²`, `cost_scale = 1`. Algorithm 2, by which the cost is computed, prints the
+    factor `(2/(k-1))²` in place of `1/k²`, `cost_scale = (2k/(k-1))²`; Table 4 names Eq. 12 beside epsilon = 0.2. Only
+    `epsilon / cost_scale` decides on the plan.
 
     The minimum is replaced by the dual objective at the potentials Sinkhorn ends with. That is never above
-    it, so the loss is >= 0 up to rounding, converged or not. The gradient is Danskin's: C's vector-Jacobian
-    product with J - P. Second derivatives, in both modes, differentiate the potentials implicitly, and are those of
-    the plan at hand as if it were the optimum; their memory is in `multimarginal_sinkhorn`.
+    it, so the loss is >= 0 up to rounding, converged or not. Derivatives are those of `multimarginal_sinkhorn`.
 
     Cost: n^k for each sweep over the views, as matrix products; sums over pairs hold no tensor.
 
@@ -160,17 +157,13 @@ def m3g_pair(
         h(J) - min_P h(P),   h(P) = <P, C> + ε <P, log P - 1>,   C_ij = c(x_i, y_j)
 
     over (n, n) matrices P whose rows and columns sum to 1/n; J is 1/n on the diagonal. Piran 2024 (ICML),
-    Section 3.2 for k = 2. `m3g` matches the k views of an instance jointly, in n^k; `all_pairs(m3g_pair)` matches
-    every pair of views by itself, in n². The difference between the two is what matching jointly changes; that
-    between `all_pairs(m3g_pair)` and `all_pairs(info_nce)` is what optimal transport changes against a softmax.
-    The circular variance of two unit vectors is `||x - y||² / 4`; in the cost of k views a pair has
+    Section 3.2 for k = 2. `m3g` matches the k views of an instance jointly, `all_pairs(m3g_pair)` every pair by itself,
+    in n². The circular variance of two unit vectors is `||x - y||² / 4`; in the cost of k views a pair has
     `||x - y||² / k²`, which is `cost_scale = 4 / k²` here.
 
     Cost: n² for each sweep over the two views.
 
     Args:
-      x: (n, d) floating, n >= 2; half precision is computed in float32.
-      y: (n, d), of the same dtype.
       epsilon: positive weight of the entropy, in the unit of the cost.
       cost: as in `m3g`, of a stack of two vectors.
       tolerance: Sinkhorn stops when Σ_l ||marginal_l - a_l||_1 is below, a_l the weights 1/n or those of the mask.
@@ -277,25 +270,17 @@ def m3g_pairwise_excess(
         Σ_{l<m} M3G_2(z_l, z_m; 2ε/k) - M3G_k(z; ε)  >= 0
 
     with the circular variance, of which a pair of unit vectors has `C_lm = ||z_l - z_m||² / k²` in both terms
-    (`cost_scale = 4/k²` of `m3g_pair`); for vectors of other lengths the cost differs from that by functions of single
-    points, which cancel in both gaps. It is 0 for k = 2 and for coinciding vectors, and tends to 0 for a large ε. As ε
-    goes to 0 it is what the best joint plan, for k >= 3 not always a matching, costs more than the best matchings of
-    the pairs: 0 if some best matchings of the pairs agree, that is if following them from view to view and back returns
-    to the same point, and only then if each pair has one best matching. No source; Piran 2024 (ICML), Eqs. 3 and 14 are
-    the two losses.
+    (`cost_scale = 4/k²` of `m3g_pair`). It is 0 for k = 2 and for coinciding vectors, and tends to 0 for a large ε. As
+    ε goes to 0 it is what the best joint plan, for k >= 3 not always a matching, costs more than the best matchings of
+    the pairs. No source; Piran 2024 (ICML), Eqs. 3 and 14 are the two losses.
 
     The sign. With H the entropy, `M3G_k(z; ε) = max_P Σ_{l<m} <J_lm - P_lm, C_lm> + ε (H(P) - log n)`, and likewise
     for a pair. The pair marginals P_lm of the best joint P are plans of the pairs, maybe not their best, so the
     difference is at least `ε' Σ_{l<m} (H(P_lm) - log n) - ε (H(P) - log n)` if the pairs have ε'. All marginals are
-    uniform, so that `H(P_lm) - log n` is the conditional entropy H(i_m | i_l), and by the chain rule
-    `H(P) - log n <= Σ_{m != l} H(i_m | i_l)` for every view l. The mean of that over l is
-    `H(P) - log n <= (2/k) Σ_{l<m} H(i_m | i_l)`: the sign holds for ε' = 2ε/k. It holds for a larger ε' too, such as
-    ε, because a matching gap grows with its ε by H(P) - log n >= 0. It does not for a smaller one: coinciding vectors
-    have `(k-1) (k ε'/2 - ε) log n`.
-
-    Both terms are computed from the dual, which is concave with a gradient of 0 at its maximum: a solver that has not
-    converged leaves it too low by at most its error times the largest error of a potential, so to second order. The
-    sign holds up to that of the joint term.
+    uniform: `H(P_lm) - log n` is H(i_m | i_l), and by the chain rule `H(P) - log n <= Σ_{m != l} H(i_m | i_l)` for
+    every l. The mean over l, `H(P) - log n <= (2/k) Σ_{l<m} H(i_m | i_l)`, gives the sign for ε' = 2ε/k. It does not
+    hold for a smaller one: coinciding vectors have `(k-1) (k ε'/2 - ε) log n`. Before convergence both terms are
+    too low to second order of the solver's error, and the sign holds up to that of the joint term.
 
     Cost: n^k for each sweep of the joint problem, k(k-1)/2 n² for each of the pairs.
 

@@ -1,7 +1,7 @@
 """Losses of second moments, without negatives: VICReg, Barlow Twins, FroSSL, EMP-SSL."""
 
 import dataclasses
-from functools import partial, reduce
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,6 @@ from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
 from mvcl.losses import _embeddings as emb
-from mvcl.losses import _lse
 from mvcl.losses._declaration import Operands, declare
 from mvcl.losses._lse import Vectors
 
@@ -67,7 +66,7 @@ def vicreg(
     both = None if e.keep is None else e.keep.all(0)
     distance = _numerics.mean_where(jnp.mean((e.z[0] - e.z[1]) ** 2, axis=1), both, axis_name)
     vectors, _ = centred(e)
-    count = counts(e)
+    count = emb.counts(e)
     cov = moments(vectors, axis_name) / jnp.maximum(count - 1, 1)[:, None, None]
     hinge = jax.nn.relu(1 - jnp.sqrt(jnp.diagonal(cov, axis1=1, axis2=2) + small))
     off = jnp.where(jnp.eye(d, dtype=bool)[None], 0, cov)
@@ -113,7 +112,7 @@ def barlow_twins(
     both = None if e.keep is None else jnp.broadcast_to(e.keep.all(0)[None], e.keep.shape)
     e = dataclasses.replace(e, keep=both)
     vectors, _ = centred(e)
-    count = jnp.maximum(counts(e), 1)
+    count = jnp.maximum(emb.counts(e), 1)
     variance = _numerics.device_sum(jnp.sum(vectors**2, axis=1), axis_name) / count[:, None]
     features = vectors * lax.rsqrt(variance + small)[:, None]
     products = _numerics.device_sum(_numerics.inner("ia,ib->ab", *features), axis_name)
@@ -160,7 +159,7 @@ def frossl(
     columns = _unit_columns(z, axis_name)
     gram = moments(columns, axis_name) / d
     norms = jnp.sum(gram**2, axis=(1, 2))
-    distances = squared_distances(columns, sum_of_views(columns) / k)
+    distances = squared_distances(columns, emb.sum_of_views(columns) / k)
     pull = k * d * _numerics.mean_where(distances, None, axis_name, axis=1)
     return jnp.sum(jnp.log(jnp.where(norms == 0, 1, norms)) + factor * pull)
 
@@ -208,12 +207,12 @@ def emp_ssl(
     factor = _checks.scalar("invariance", invariance, e.z.dtype)
     d = e.z.shape[2]
     gram = moments(e.z, axis_name)
-    count = counts(e)
+    count = emb.counts(e)
     scale = d / (jnp.maximum(count, 1) * distortion)
     root = jnp.linalg.cholesky(jnp.eye(d, dtype=e.z.dtype)[None] + scale[:, None, None] * gram)
     rates = jnp.sum(jnp.log(jnp.diagonal(root, axis1=1, axis2=2)), axis=1)  # ½ log det
     # The direction of the mean is that of the sum, whatever views there are.
-    centre = _numerics.unit(sum_of_views(e.z))
+    centre = _numerics.unit(emb.sum_of_views(e.z))
     cosines = jnp.stack([jnp.sum(view * centre, axis=-1) for view in _numerics.unit(e.z)])
     rate = mean_of_views(rates, count)
     return -rate - factor * _numerics.mean_where(cosines, e.keep, axis_name)
@@ -235,13 +234,6 @@ def _(axis_name: str | None, primals: One, tangents: One) -> Two:
     return moments(z, axis_name), _numerics.device_sum(half + jnp.swapaxes(half, 1, 2), axis_name)
 
 
-def counts(e: Vectors) -> jax.Array:
-    """`(k,)`: how many instances have each view."""
-    if e.keep is None:
-        return jnp.full(e.z.shape[0], _lse.everywhere(e.z.shape[1], e.axis_name), e.z.dtype)
-    return _numerics.device_sum(jnp.sum(e.keep, axis=1, dtype=e.z.dtype), e.axis_name)
-
-
 def centred(e: Vectors) -> Two:
     """`(k, n, d)` vectors less the mean of their view, zero where there is none; the means, `(k, 1, d)`."""
     there = None if e.keep is None else e.keep[:, :, None]
@@ -249,17 +241,8 @@ def centred(e: Vectors) -> Two:
     return e.z - mean if there is None else jnp.where(there, e.z - mean, 0), mean
 
 
-# View by view, here and below: XLA's sum over the leading axis takes ten times as long on CPU, and so does that in the
-# derivative of an array that is broadcast along it.
-
-
-def sum_of_views(z: jax.Array) -> jax.Array:
-    """`(n, d)`: the sum of (k, n, d) vectors over the views."""
-    return reduce(jnp.add, list(z))
-
-
 def squared_distances(z: jax.Array, centre: jax.Array) -> jax.Array:
-    """`(k, n)`: mean_a (z_lia - c_ia)² of (k, n, d) vectors and the (n, d) centres of the instances."""
+    """`(k, n)`: mean_a (z_lia - c_ia)² of (k, n, d) vectors and the (n, d) centres, view by view as `sum_of_views`."""
     return jnp.stack([jnp.mean((view - centre) ** 2, axis=1) for view in z])
 
 
@@ -278,10 +261,6 @@ def distance_from_centre(e: Vectors, global_views: int | None) -> jax.Array:
     some = k if global_views is None else _checks.whole("global_views", global_views)
     if some > k:
         raise ValueError(f"global_views must be at most the number of views, {k}, got {global_views}")
-    if e.keep is None:
-        centre, there = sum_of_views(e.z[:some]) / some, None
-    else:
-        count = jnp.sum(e.keep[:some], axis=0, dtype=e.z.dtype)
-        centre = sum_of_views(e.z[:some]) / jnp.maximum(count, 1)[:, None]
-        there = e.keep & (count > 0)[None]
+    centre, exists = emb.centres(e.z[:some], None if e.keep is None else e.keep[:some])
+    there = None if e.keep is None or exists is None else e.keep & exists[None]
     return _numerics.mean_where(squared_distances(e.z, centre), there, e.axis_name)

@@ -13,7 +13,6 @@ from mvcl import _checks, _numerics
 from mvcl.losses import _embeddings as emb
 from mvcl.losses import _lse
 from mvcl.losses._declaration import declare
-from mvcl.losses._moments import sum_of_views
 
 __all__ = ["mmcr", "pmrl"]
 
@@ -171,10 +170,7 @@ def mmcr(
     """
     e = emb.embedded(z, normalize, mask, axis_name)
     factor = _checks.scalar("compression", compression, e.z.dtype)
-    mean, there = sum_of_views(e.z) / len(e.z), None
-    if e.keep is not None:
-        mean = sum_of_views(e.z) / jnp.maximum(e.keep.sum(0), 1).astype(e.z.dtype)[:, None]
-        there = e.keep.any(0)
+    mean, there = emb.centres(e.z, e.keep)
     spread = _of_rows(mean, axis_name)
     if isinstance(compression, Real) and compression == 0:
         return -spread

@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from mvcl import _checks, _numerics
 from mvcl.losses import _embeddings as emb
 from mvcl.losses._declaration import declare
-from mvcl.losses._moments import centred, counts, distance_from_centre, mean_of_views
+from mvcl.losses._moments import centred, distance_from_centre, mean_of_views
 
 __all__ = ["lejepa", "visreg"]
 
@@ -74,7 +74,7 @@ def lejepa(
     longest = _checks.real("t_max", t_max, positive=True)
     _checks.scalar("t_max", longest, dtype, positive=True)
     pull = distance_from_centre(e, global_views)
-    count = counts(e)
+    count = emb.counts(e)
     there = None if e.keep is None else e.keep[:, :, None].astype(dtype)
     statistics = over_directions(
         partial(_epps_pulley, knots, longest, axis_name),
@@ -174,7 +174,7 @@ def visreg(
     small = _checks.scalar("eps", eps, dtype, positive=True)
     slices = _checks.whole("slices", slices)
     pull = distance_from_centre(e, global_views)
-    count = counts(e)
+    count = emb.counts(e)
     vectors, mean = centred(e)
     number = jnp.maximum(count, 1)[:, None]
     variance = _numerics.device_sum(jnp.sum(vectors**2, axis=1), axis_name) / number

@@ -76,10 +76,15 @@ def over_blocks(
     shape: Sequence[int],
     group: Sequence[int],
     rest: Sequence[int],
-    sizes: Sequence[int],
     block: Callable[[Tiles], jax.Array],
+    sizes: Sequence[int] | None = None,
 ) -> jax.Array:
-    """`block` of all tiles of the views of `group` with all points of those of `rest`, put together along the group."""
+    """`block` of all tiles of the views of `group` with all points of those of `rest`, put together along the group.
+
+    `sizes` are the tiles' extents; by default a block has a number for each tuple of the tile and the rest.
+    """
+    if sizes is None:
+        sizes = block_sizes(work, shape, group, math.prod(shape[view] for view in rest))
     whole: Tiles = {view: (jnp.int32(0), shape[view]) for view in rest}
 
     def at(step: jax.Array) -> jax.Array:
@@ -128,7 +133,7 @@ def exponent_block(costs: TupleCosts, scaled: Vectors, epsilon: jax.Array, tiles
 
 def cost_block(costs: TupleCosts, tiles: Tiles) -> jax.Array:
     """Costs of a block of tuples, its axes in the order of the tiles."""
-    if costs.path == "dense":
+    if costs.dense:
         first, extent = zip(*(tiles[view] for view in range(len(tiles))))
         return lax.dynamic_slice(costs.arrays[0], first, extent).transpose(tuple(tiles))
     counts = None if costs.counts is None else [tile_sum(None, costs.counts, tiles)]
@@ -173,23 +178,15 @@ def any_way(
     way: Way | None,
     costs: TupleCosts,
     epsilon: jax.Array,
-    branch: Callable[[Way], Callable[[TupleCosts, jax.Array], Result]],
+    by: Callable[[Way], Result],
+    most: Way = Way.KERNELS,
 ) -> Result:
-    """`branch(way)(costs, epsilon)`, the way that is right at this spread of the costs, chosen when it runs."""
+    """`by` the last way up to `most` that is right: `way`, or where that is None, as the costs' spread decides."""
     if way is not None:
-        return branch(way)(costs, epsilon)
-    bounds = jnp.asarray(spread_bounds(len(costs.shape), costs.dtype), costs.dtype)
+        return by(min(way, most))
+    bounds = jnp.asarray(spread_bounds(len(costs.shape), costs.dtype)[:most], costs.dtype)
     fit = jnp.sum(spread_of(costs, epsilon)[None] <= bounds)  # as many of the ways after the first are right
-    return lax.switch(fit, [branch(each) for each in Way], costs, epsilon)
-
-
-def in_rows_or_not(
-    way: Way | None, costs: TupleCosts, epsilon: jax.Array, by: Callable[[Way], Result]
-) -> Result:
-    """`by(Way.ROWS)` where that is right, else `by(Way.ELEMENTWISE)`; without a way the spread of the costs decides."""
-    if way is not None:
-        return by(min(way, Way.ROWS))
-    return lax.cond(rows_fit(costs, epsilon), lambda: by(Way.ROWS), lambda: by(Way.ELEMENTWISE))
+    return lax.switch(fit, [functools.partial(by, each) for each in Way if each <= most])
 
 
 def rows_fit(costs: TupleCosts, epsilon: jax.Array) -> jax.Array:

@@ -1,9 +1,8 @@
 r"""Marginals of a tensor of n_1 ... n_k entries that is never formed.
 
-Sizes are written as if all views had n points. The plan of k views is
-`P[i_1..i_k] = exp(sum_l F_l[i_l] - C[i_1..i_k] / ε)` with `F = f / ε` the potentials. A step of Sinkhorn needs its
-marginals. A *group* of about half of the views gets, in one pass, the joint marginal of that group, a tensor of n^g
-with g = ceil(k/2), from which all views of the group are updated one after the other.
+The plan of k views of n points is `P[i_1..i_k] = exp(sum_l F_l[i_l] - C[i_1..i_k] / ε)` with `F = f / ε` the
+potentials. A *group* of about half of the views gets, in one pass, its joint marginal, a tensor of n^ceil(k/2), from
+which all views of the group are updated. docs/design/transport.md says why.
 
 **Bilinear contraction** (`C` a sum over pairs of views). Fix an index t for all views but two, a and b. Then
 
@@ -11,30 +10,22 @@ with g = ceil(k/2), from which all views of the group are updated one after the 
     u_t[i] = exp(F_a[i] - sum_o C_oa[t_o, i] / ε),    v_t[j] = exp(F_b[j] - sum_o C_ob[t_o, j] / ε),
     w[t] = exp(sum_o F_o[t_o] - sum_{o<o'} C_oo'[t_o, t_o'] / ε),
 
-so that the joint marginal of the fixed views is `S[t] = w[t] sum_j (U R)[t, j] V[t, j]`: one product of an
-n^(k-2) x n matrix with an n x n matrix, 2 n^k multiply-adds. Nothing is approximated: the sum over i and j is the
-whole sum, in another order. With k = 3 and both fixed and b in the group, `S[t, j] = w U R V` before the sum over j.
+so that the joint marginal of the fixed views is `S[t] = w[t] sum_j (U R)[t, j] V[t, j]`. With k = 3 and both fixed and
+b in the group, `S[t, j] = w U R V` before the sum over j. The `Way` says in which numbers:
 
-The `Way` says in which numbers:
-
-*Kernels.* `K_lm = exp(-(C_lm - min C_lm) / ε)` is made once for all passes, and u, v and R are products of its rows: no
-exponential of n^2 or more is taken in a pass. What does not change within a block goes to R. As u, v and R are at
-least `exp(-spread)` for each pair that they are made of, with `spread` the largest `(max C_lm - min C_lm) / ε`, and the
-largest factor of a potential is 1, the sum is at least `exp(-(2k - 3) spread)`. What underflows is below the smallest
-normal number, so it is lost only to a relative `n² tiny exp((2k - 3) spread)`. Up to
-`(2k - 3) spread = 0.7 log(1/tiny)`, 61 in float32, that is under 1e-6 for n = 512.
+*Kernels.* `K_lm = exp(-(C_lm - min C_lm) / ε)` is made once for all passes; u, v and R are products of its rows. These
+are at least `exp(-spread)` for each pair that they are made of, with `spread` the largest `(max C_lm - min C_lm) / ε`,
+so that the sum is at least `exp(-(2k - 3) spread)`. What underflows is below the smallest normal number: lost is a
+relative `n² tiny exp((2k - 3) spread)`, for `(2k - 3) spread = 0.7 log(1/tiny)`, 61 in float32, under 1e-6 at n = 512.
 
 *Rows.* Every row of U and V is divided by its largest entry and every column of R likewise; the divisors go to the
-logarithm of w. Then the largest entries are 1, and `(U R V)[t] >= min R >= exp(-spread)`, so that a spread of 61 is
-allowed, for 2 n^(k-1) exponentials a pass.
+logarithm of w. Then `(U R V)[t] >= min R >= exp(-spread)`: a spread of 61 is allowed. A pass takes 2 n^(k-1)
+exponentials.
 
-*Elementwise* (any other case): logarithms of all n^k entries, a block at a time, added by log-sum-exp. It serves
-costs that are a function of a sum over pairs (`-log ||sum z||²`), tensors of costs, k = 2, where the sums are n²
-anyway, and pairwise costs whose spread is above that bound.
+*Elementwise* (any other case): logarithms of all n^k entries, a block at a time, added by log-sum-exp.
 
-**Points that are not there.** A point of weight 0 has the potential `-inf`; here its `F` is the finite `ABSENT`, so
-that no sum has to look out for infinities. Every view has a point of positive weight, so that the largest entry of a
-row belongs to a point that is there.
+**Points that are not there.** A point of weight 0 has the potential `-inf`; here its `F` is the finite `ABSENT`. Every
+view has a point of positive weight, so that the largest entry of a row belongs to a point that is there.
 """
 
 import dataclasses
@@ -54,11 +45,11 @@ from mvcl.transport._blocks import (
     Vectors,
     Way,
     Work,
+    any_way,
     block_count,
     block_sizes,
     default_work,
     exponent_block,
-    in_rows_or_not,
     logsumexp,
     over_blocks,
     row_count,
@@ -120,12 +111,11 @@ def log_joint(
     rest = tuple(view for view in range(len(shape)) if view not in group)
     if way is Way.ELEMENTWISE:
         summed = tuple(range(len(group), len(shape)))
-        sizes = block_sizes(work, shape, group, math.prod(shape[view] for view in rest))
 
         def elementwise(tiles: Tiles) -> jax.Array:
             return logsumexp(exponent_block(costs, scaled, epsilon, tiles), axis=summed)
 
-        return over_blocks(work, shape, group, rest, sizes, elementwise)
+        return over_blocks(work, shape, group, rest, elementwise)
     if way is Way.KERNELS and kernels is None:
         kernels = kernels_of(costs, epsilon)
     exponents = jax.tree.map(lambda matrix: -matrix / epsilon, costs)
@@ -136,14 +126,14 @@ def log_joint(
             if kernels is None
             else _kept_by_kernels(exponents, kernels, scaled, group, rest[0])
         )
-        return over_blocks(work, shape, group[:1], group[1:], sizes, block)
+        return over_blocks(work, shape, group[:1], group[1:], block, sizes)
     # An index of the group takes a row for each tuple of the views that are summed beside a and b.
     beside, (a, b) = rest[:-2], rest[-2:]
     more = [shape[view] for view in beside]
     sizes = block_sizes(work, shape, group, math.prod(more) * max(shape[a], shape[b]))
     factors = _factors(exponents, kernels, scaled, dict(zip(group + beside, (*sizes, *more))), a, b)
     block = _summed_block(exponents, scaled, len(group), factors)
-    return over_blocks(work, shape, group, beside, sizes, block)
+    return over_blocks(work, shape, group, beside, block, sizes)
 
 
 def _kept_by_rows(exponents: TupleCosts, scaled: Vectors, group: tuple[int, ...], a: int) -> Block:
@@ -376,7 +366,8 @@ def joint_marginal(
         joint = log_joint(default_work(), costs, scaled, epsilon, group, way)
         return jnp.exp(logsumexp(joint, axis=summed) if summed else joint)
 
-    return in_rows_or_not(None if costs.bilinear and len(group) < k else Way.ELEMENTWISE, costs, epsilon, by)
+    products = costs.pairwise and k > 2 and len(group) < k
+    return any_way(None if products else Way.ELEMENTWISE, costs, epsilon, by, Way.ROWS)
 
 
 @jax.jit

@@ -24,7 +24,6 @@ from mvcl import _numerics
 
 CostName = Literal["circular_variance", "circular_standard_deviation"]
 """Costs of Piran 2024 by name."""
-Path = Literal["pairwise", "logsumexp", "resultant", "dense"]
 PairCost = Callable[[jax.Array, jax.Array], jax.Array]
 Matrices = tuple[jax.Array, ...]
 
@@ -65,23 +64,22 @@ class TupleCosts:
     """Costs of all tuples of points, one from each of k views, in the form in which they are held.
 
     Attributes:
-      arrays: k(k-1)/2 matrices (n_l, n_m) whose sum is the cost or, with `of_sum`, its argument; on the path
-        `"dense"` one tensor (n_1, ..., n_k).
+      arrays: k(k-1)/2 matrices (n_l, n_m) whose sum is the cost or, with `of_sum`, its argument; or one tensor.
       counts: None for k, or k vectors (n_l,), 0 for a missing point: their sum over a tuple is the number of points
         that `of_sum` takes.
-      path: how sums over the tuples are taken.
       of_sum: makes the cost from the sum over pairs; None where the sum, or the tensor, is the cost.
+      dense: whether the costs are held as a tensor (n_1, ..., n_k).
     """
 
     arrays: tuple[jax.Array, ...]
     counts: tuple[jax.Array, ...] | None = None
-    path: Path = dataclasses.field(default="pairwise", metadata={"static": True})
     of_sum: OfSum | None = dataclasses.field(default=None, metadata={"static": True})
+    dense: bool = dataclasses.field(default=False, metadata={"static": True})
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Numbers of points (n_1, ..., n_k)."""
-        if self.path == "dense":
+        if self.dense:
             return self.arrays[0].shape
         k = views_of_pairs(len(self.arrays))
         return (self.arrays[0].shape[0], *(matrix.shape[1] for matrix in self.arrays[: k - 1]))
@@ -92,9 +90,9 @@ class TupleCosts:
         return self.arrays[0].dtype
 
     @property
-    def bilinear(self) -> bool:
-        """Whether matrix products can sum over the tuples: a sum over pairs, and two views to sum over for a third."""
-        return self.path == "pairwise" and self.of_sum is None and len(self.shape) > 2
+    def pairwise(self) -> bool:
+        """Whether the cost is a sum over pairs; with more than two views, matrix products then sum over the tuples."""
+        return self.of_sum is None and not self.dense
 
     def matrix(self, l: int, m: int) -> jax.Array:
         """Matrix of views l and m, rows of l."""
@@ -104,7 +102,7 @@ class TupleCosts:
     def entries(self, indices: ArrayLike) -> jax.Array:
         """Costs (t,) of t tuples, given as (t, k) whole numbers."""
         at = jnp.asarray(indices)
-        if self.path == "dense":
+        if self.dense:
             return self.arrays[0][tuple(at.T)]
         terms = [matrix[at[:, l], at[:, m]] for matrix, (l, m) in zip(self.arrays, pairs(at.shape[1]))]
         return self.of(terms, [c[at[:, l]] for l, c in enumerate(self.counts or ())])
@@ -116,7 +114,7 @@ class TupleCosts:
             raise ValueError(
                 f"the views must be of one size to have tuples (i, ..., i), got sizes {self.shape}"
             )
-        if self.path == "dense":  # the diagonal's entries are 1 + n + ... + n^(k-1) apart
+        if self.dense:  # the diagonal's entries are 1 + n + ... + n^(k-1) apart
             return self.arrays[0].reshape(-1)[:: max((n**k - 1) // max(n - 1, 1), 1)]
         # Masked, not gathered: the transpose of a gather is a scatter, which took longer than a pass at n = 64.
         total = jnp.sum(jnp.where(jnp.eye(n, dtype=bool)[None], jnp.stack(self.arrays), 0), axis=(0, 2))
@@ -124,7 +122,7 @@ class TupleCosts:
 
     def tensor(self) -> jax.Array:
         """All costs, (n_1, ..., n_k)."""
-        if self.path == "dense":
+        if self.dense:
             return self.arrays[0]
         k = len(self.shape)
         terms = [place(matrix, pair, k) for matrix, pair in zip(self.arrays, pairs(k))]

@@ -6,8 +6,6 @@ next one is `D_θθ + D_θf df/dθ`, where df/dθ is that of the solution of `ma
 """
 
 import dataclasses
-import math
-from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -23,10 +21,8 @@ from mvcl.transport._blocks import (
     Way,
     Work,
     any_way,
-    block_sizes,
     cost_block,
     exponent_block,
-    in_rows_or_not,
     over_blocks,
     rows_fit,
 )
@@ -66,27 +62,22 @@ def _(work: Work, primals: tuple[Point], tangents: tuple[Point]) -> tuple[Slope,
 
 
 def _slope(work: Work, at: Point) -> Slope:
-    def by_pairs(way: Way, costs: TupleCosts, epsilon: jax.Array) -> Slope:
-        scaled = scaled_potentials(at.potentials, at.weights, epsilon)
-        plans = pair_marginals(work, costs, scaled, epsilon, way)
+    def by_pairs(way: Way) -> Slope:
+        plans = pair_marginals(work, at.costs, _scaled(at), at.epsilon, way)
         # log P = (sum f - C) / ε summed by views and by pairs of views
         marginals = _marginals(plans)
         terms = [jnp.sum(m * f) for m, f in zip(marginals, at.potentials)]
-        terms += [-jnp.sum(p * c) for p, c in zip(plans, costs.arrays)]
-        return Slope(plans, sum(terms[1:], start=terms[0]) / epsilon - jnp.sum(marginals[0]))
+        terms += [-jnp.sum(p * c) for p, c in zip(plans, at.costs.arrays)]
+        return Slope(plans, sum(terms[1:], start=terms[0]) / at.epsilon - jnp.sum(marginals[0]))
 
-    def by_autodiff(costs: TupleCosts, epsilon: jax.Array) -> Slope:
-        def minus_mass(arrays: tuple[jax.Array, ...], epsilon: jax.Array) -> jax.Array:
-            held = at._replace(costs=dataclasses.replace(costs, arrays=arrays), epsilon=epsilon)
-            return _minus_mass(work, Way.ELEMENTWISE, held)
+    def by_autodiff(arrays: tuple[jax.Array, ...], epsilon: jax.Array) -> jax.Array:
+        held = at._replace(costs=dataclasses.replace(at.costs, arrays=arrays), epsilon=epsilon)
+        return _minus_mass(work, Way.ELEMENTWISE, held)
 
-        return Slope(*jax.grad(minus_mass, argnums=(0, 1))(costs.arrays, epsilon))
-
-    if _is_sum_of_two(at.costs):
-        return by_pairs(Way.ELEMENTWISE, at.costs, at.epsilon)
-
-    def by(way: Way) -> Callable[[TupleCosts, jax.Array], Slope]:
-        return by_autodiff if way is Way.ELEMENTWISE else partial(by_pairs, way)
+    def by(way: Way) -> Slope:
+        if way is Way.ELEMENTWISE and not _is_sum_of_two(at.costs):
+            return Slope(*jax.grad(by_autodiff, argnums=(0, 1))(at.costs.arrays, at.epsilon))
+        return by_pairs(way)
 
     return any_way(work.way, at.costs, at.epsilon, by)
 
@@ -176,7 +167,7 @@ def _gradient(work: Work, at: Point) -> Point:
     def by(way: Way) -> Point:
         return jax.grad(partial(_minus_mass, work, way))(_where_right(work, way, at))
 
-    return in_rows_or_not(work.way, at.costs, at.epsilon, by)
+    return any_way(work.way, at.costs, at.epsilon, by, Way.ROWS)
 
 
 def _minus_mass(work: Work, way: Way, at: Point) -> jax.Array:
@@ -194,14 +185,13 @@ def _pair_marginals(work: Work, at: Point) -> tuple[jax.Array, ...]:
         right = _where_right(work, way, at)
         return pair_marginals(work, right.costs, _scaled(right), right.epsilon, way)
 
-    return in_rows_or_not(work.way, at.costs, at.epsilon, by)
+    return any_way(work.way, at.costs, at.epsilon, by, Way.ROWS)
 
 
 def _pair_marginals_elementwise(work: Work, at: Point) -> tuple[jax.Array, ...]:
     """The same from all entries of the plan, as derivatives by matrices of pairs that are added to its exponent."""
     shape, scaled = at.costs.shape, _scaled(at)
     group, rest = groups(len(shape))
-    sizes = block_sizes(work, shape, group, math.prod(shape[view] for view in rest))
 
     def mass(added: tuple[jax.Array, ...]) -> jax.Array:
         def block(tiles: Tiles) -> jax.Array:
@@ -209,7 +199,7 @@ def _pair_marginals_elementwise(work: Work, at: Point) -> tuple[jax.Array, ...]:
             exponent = exponent + cost_block(TupleCosts(added), tiles)
             return jnp.sum(jnp.exp(exponent), axis=tuple(range(len(group), len(shape))))
 
-        return jnp.sum(over_blocks(work, shape, group, rest, sizes, block))
+        return jnp.sum(over_blocks(work, shape, group, rest, block))
 
     zero = 0 * at.epsilon  # varies between devices as epsilon does
     return jax.grad(mass)(
@@ -234,4 +224,4 @@ def _scaled(at: Point) -> tuple[jax.Array, ...]:
 
 def _is_sum_of_two(costs: TupleCosts) -> bool:
     """Whether the plan is a matrix, its own pair marginal."""
-    return len(costs.shape) == 2 and costs.of_sum is None and costs.path != "dense"
+    return costs.pairwise and len(costs.shape) == 2

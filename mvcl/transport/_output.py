@@ -17,7 +17,6 @@ from mvcl import _checks, _numerics
 from mvcl.transport._blocks import (
     Tiles,
     Vectors,
-    block_sizes,
     cost_block,
     default_work,
     exponent_block,
@@ -352,8 +351,7 @@ def _partners(out: SinkhornOutput, view: int) -> jax.Array:
         return jnp.argmax(exponents(tiles | {v: (jnp.int32(0), shape[v]) for v in rest}))
 
     # Only the maxima: with their places, which XLA does not vectorise on CPU, the sweep took nine times as long.
-    sizes = block_sizes(work, shape, group, math.prod(of_rest))
-    largest = over_blocks(work, shape, group, rest, sizes, lambda tiles: jnp.max(exponents(tiles), axis=-1))
+    largest = over_blocks(work, shape, group, rest, lambda tiles: jnp.max(exponents(tiles), axis=-1))
     best = jnp.argmax(largest.reshape(shape[view], -1), axis=1)
     joined_shape = tuple(shape[v] for v in group[1:])
     found = (jnp.arange(shape[view]), *(jnp.unravel_index(best, joined_shape) if joined else ()))
@@ -366,8 +364,8 @@ def _partners(out: SinkhornOutput, view: int) -> jax.Array:
 
 def _mean_cost(costs: TupleCosts, shares: Vectors) -> jax.Array:
     """Mean cost of tuples of independent points; the shares of a view's points sum to 1."""
-    shape, work = costs.shape, default_work()
-    if costs.path != "dense" and costs.of_sum is None:
+    shape = costs.shape
+    if costs.pairwise:
         terms = [shares[l] @ matrix @ shares[m] for matrix, (l, m) in zip(costs.arrays, pairs(len(shape)))]
         return jnp.sum(jnp.stack(terms))
     group, rest = groups(len(shape))
@@ -378,8 +376,7 @@ def _mean_cost(costs: TupleCosts, shares: Vectors) -> jax.Array:
             mean = mean @ shares[view]
         return mean
 
-    sizes = block_sizes(work, shape, group, math.prod(shape[v] for v in rest))
-    mean = over_blocks(work, shape, group, rest, sizes, block)
+    mean = over_blocks(default_work(), shape, group, rest, block)
     for view in reversed(group):
         mean = mean @ shares[view]
     return mean

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,6 @@ from mvcl.transport._costs import (
     NAMED_COSTS,
     CostName,
     PairForm,
-    Path,
     SumOverPairs,
     TupleCosts,
     pairs,
@@ -25,9 +24,7 @@ from mvcl.transport._costs import (
 )
 
 TupleCost = Callable[[jax.Array], jax.Array]
-AutoPath = Literal["auto"] | Path
 
-_SUM_OF_PAIRS: tuple[Path, ...] = ("pairwise", "logsumexp", "dense")
 _DENSE_LIMIT = 2**31
 # Relative difference of the sums of weights that is taken for rounding.
 SUMS = 1e-5
@@ -48,7 +45,6 @@ def tuple_costs(
     cost: "CostName | transport.CostFn | Sequence[transport.CostFn] | TupleCost" = "circular_variance",
     *,
     scale: float = 1.0,
-    path: AutoPath = "auto",
     present: ArrayLike | None = None,
 ) -> TupleCosts:
     """The costs of all tuples of points, without the tensor where the cost allows it.
@@ -57,7 +53,6 @@ def tuple_costs(
       z: (k, n, d) points, or k arrays (n_l, d), k >= 2.
       cost: as in `multimarginal_sinkhorn`.
       scale: positive factor of the cost.
-      path: as in `multimarginal_sinkhorn`.
       present: boolean (k, n), for views of one size; a point where it is False stands for a view that an instance
         lacks. The cost of a tuple is then over the points that it has: a sum over pairs leaves out the pairs of a
         missing point, `"circular_standard_deviation"` takes the mean of those present and is 0 for none, and
@@ -82,7 +77,7 @@ def tuple_costs(
     elif not isinstance(cost, PairForm) and isinstance(cost, transport.CostFn | Sequence):
         cost = SumOverPairs(cost)  # type: ignore[arg-type]
     if isinstance(cost, PairForm):
-        return _of_form(cost, points, there, scale, path)
+        return _of_form(cost, points, there, scale)
     if not callable(cost):
         raise ValueError(
             "cost must be a name, a cost of mvcl.transport, a CostFn, several of them or a function of a (k, d) stack, "
@@ -93,8 +88,7 @@ def tuple_costs(
             "present, the mask of m3g, must be None for a cost that is a function of a (k, d) stack, which has no "
             "value for fewer views; a sum over pairs has one"
         )
-    _choose_path(path, ("dense",), "a function of a (k, d) stack", shape)
-    return TupleCosts((scale * _cost_tensor(points, cost),), path="dense")
+    return TupleCosts((scale * _cost_tensor(points, cost),), dense=True)
 
 
 def costs_of(
@@ -102,7 +96,6 @@ def costs_of(
     cost: "CostName | transport.CostFn | Sequence[transport.CostFn] | TupleCost",
     pair_costs: ArrayLike | Sequence[ArrayLike] | None,
     cost_tensor: ArrayLike | None,
-    path: AutoPath,
     max_operations: float,
 ) -> TupleCosts:
     """The costs of `multimarginal_sinkhorn`, given in one of its three forms."""
@@ -111,13 +104,9 @@ def costs_of(
     if len(given) != 1:
         raise ValueError(f"exactly one of z, pair_costs and cost_tensor must be given, got {given or 'none'}")
     if isinstance(z, TupleCosts):
-        if path not in ("auto", z.path):
-            raise ValueError(
-                f"path must be 'auto' or {z.path!r} for TupleCosts, which have theirs, got {path!r}"
-            )
         costs = z
     elif pair_costs is not None:
-        costs = _costs_of_pairs(pair_costs, path)
+        costs = _costs_of_pairs(pair_costs)
     elif cost_tensor is not None:
         array = _checks.array("cost_tensor", cost_tensor)
         if array.ndim < 2 or 0 in array.shape:
@@ -125,23 +114,18 @@ def costs_of(
                 "cost_tensor must have shape (n_1, ..., n_k) with k >= 2 and points in every view, got "
                 f"{array.shape}"
             )
-        _choose_path(path, ("dense",), "a cost tensor", array.shape)
-        costs = TupleCosts((_numerics.widen(array),), path="dense")
+        costs = TupleCosts((_numerics.widen(array),), dense=True)
     else:
         assert z is not None
         points = checked_points(z)
         _check_operations([len(x) for x in points], max_operations)  # before a tensor is made
-        return tuple_costs(points, cost, path=path)
+        return tuple_costs(points, cost)
     _check_operations(costs.shape, max_operations)
     return costs
 
 
 def _of_form(
-    form: PairForm,
-    points: tuple[jax.Array, ...],
-    there: jax.Array | None,
-    scale: float,
-    path: AutoPath,
+    form: PairForm, points: tuple[jax.Array, ...], there: jax.Array | None, scale: float
 ) -> TupleCosts:
     """Costs that follow from a sum over pairs; 0 for the pairs of which a point is missing."""
     k, matrices = len(points), form.matrices(points)
@@ -150,17 +134,14 @@ def _of_form(
         if there is not None:
             both = [there[l][:, None] & there[m][None, :] for l, m in pairs(k)]
             matrices = tuple(jnp.where(pair, matrix, 0) for pair, matrix in zip(both, matrices))
-        costs = TupleCosts(tuple(scale * m for m in matrices))
-        return _held(costs, path, _SUM_OF_PAIRS, "a cost that is a sum over pairs")
+        return TupleCosts(tuple(scale * m for m in matrices))
     counts = None
     if there is not None:
         counts = tuple(c * p for c, p in zip(form.counts(k), there.astype(points[0].dtype)))
-    scaled = dataclasses.replace(of_sum, scale=scale * of_sum.scale)
-    costs = TupleCosts(matrices, counts, "resultant", scaled)
-    return _held(costs, path, ("resultant", "dense"), "a function of a sum over pairs")
+    return TupleCosts(matrices, counts, dataclasses.replace(of_sum, scale=scale * of_sum.scale))
 
 
-def _costs_of_pairs(matrices: ArrayLike | Sequence[ArrayLike], path: AutoPath) -> TupleCosts:
+def _costs_of_pairs(matrices: ArrayLike | Sequence[ArrayLike]) -> TupleCosts:
     """Costs that are the sum of given matrices of the pairs of views."""
     given = list(matrices) if isinstance(matrices, Sequence) else list(jnp.asarray(matrices))
     arrays = tuple(_checks.array(f"pair_costs[{i}]", m, "n_l n_m") for i, m in enumerate(given))
@@ -177,7 +158,7 @@ def _costs_of_pairs(matrices: ArrayLike | Sequence[ArrayLike], path: AutoPath) -
             f"pair_costs must have the shapes (n_l, n_m) of the pairs l < m, {wanted} for views of "
             f"{sizes} points, got {shapes}"
         )
-    return _held(TupleCosts(tuple(_numerics.widen(a) for a in arrays)), path, _SUM_OF_PAIRS, "pair_costs")
+    return TupleCosts(tuple(_numerics.widen(a) for a in arrays))
 
 
 def checked_points(z: ArrayLike | Sequence[ArrayLike]) -> tuple[jax.Array, ...]:
@@ -194,30 +175,6 @@ def checked_points(z: ArrayLike | Sequence[ArrayLike]) -> tuple[jax.Array, ...]:
                 f"{x.shape[1]} and {x.dtype}"
             )
     return tuple(_numerics.widen(x) for x in points)
-
-
-def _held(costs: TupleCosts, path: str, possible: tuple[Path, ...], what: str) -> TupleCosts:
-    """The costs as the chosen path holds them."""
-    chosen = _choose_path(path, possible, what, costs.shape)
-    if chosen == "dense":
-        return TupleCosts((costs.tensor(),), path=chosen)
-    return dataclasses.replace(costs, path=chosen)
-
-
-def _choose_path(path: str, possible: tuple[Path, ...], what: str, shape: tuple[int, ...]) -> Path:
-    """The path asked for, the first possible for `"auto"`; refuses a tensor that no memory holds."""
-    if path not in ("auto", *possible):
-        options = ", ".join(map(repr, ("auto", *possible)))
-        raise ValueError(f"path must be one of {options} for {what}, got {path!r}")
-    chosen = possible[0] if path == "auto" else path
-    tuples, k = math.prod(shape), len(shape)
-    if chosen == "dense" and tuples > _DENSE_LIMIT:
-        raise ValueError(
-            f"a tensor of {_sizes(shape)} has {tuples:.3g} entries (a pass takes {2 * tuples:.3g} "
-            f"operations), above {_DENSE_LIMIT}; what fits: n <= {_root(_DENSE_LIMIT, k)} with {k} views, "
-            "or a cost that is a sum over pairs of views, which needs no tensor"
-        )
-    return chosen  # type: ignore[return-value]
 
 
 def _check_operations(shape: Sequence[int], max_operations: float) -> None:
@@ -246,7 +203,12 @@ def _root(most: float, k: int) -> int:
 
 def _cost_tensor(points: Sequence[jax.Array], cost: TupleCost) -> jax.Array:
     """(n_1, ..., n_k) tensor of `cost` of every (k, d) stack, made for one point of view 0 after the other."""
-    k = len(points)
+    k, shape = len(points), [len(x) for x in points]
+    if math.prod(shape) > _DENSE_LIMIT:
+        raise ValueError(
+            f"a tensor of {_sizes(shape)} has {math.prod(shape):.3g} entries, above {_DENSE_LIMIT}; what fits: "
+            f"n <= {_root(_DENSE_LIMIT, k)} with {k} views, or a cost that is a sum over pairs of views"
+        )
 
     def of_points(*stack: jax.Array) -> jax.Array:
         return cost(jnp.stack(stack))
@@ -317,7 +279,7 @@ def padded(problem: Problem, axis_name: str | None) -> Problem:
         return jnp.pad(x, [(0, more[view]) for view in views], mode=mode)
 
     arrays = problem.costs.arrays
-    axes = [tuple(range(len(shape)))] if problem.costs.path == "dense" else pairs(len(shape))
+    axes = [tuple(range(len(shape)))] if problem.costs.dense else pairs(len(shape))
     counts = problem.costs.counts
     return problem._replace(
         costs=dataclasses.replace(

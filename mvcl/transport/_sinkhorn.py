@@ -40,7 +40,6 @@ def multimarginal_sinkhorn(
     epsilon: "ArrayLike | transport.Epsilon" = 0.2,
     threshold: float = 1e-3,
     max_iterations: int = 100,
-    path: _problem.AutoPath = "auto",
     pair_spread: float | None = None,
     init: Sequence[ArrayLike] | None = None,
     axis_name: str | None = None,
@@ -52,20 +51,14 @@ def multimarginal_sinkhorn(
         min_P <P, C> + ε <P, log P - 1>  over tensors P whose marginals are a_1, ..., a_k
 
     by Sinkhorn's iteration `f_l <- f_l - ε (LSE_l((sum f - C) / ε) - log a_l)`, view after view. Piran 2024
-    (ICML), Eqs. 8 to 11 and Algorithm 1, which drops `f_l +`. The head of `_contraction.py` says how the marginals
-    come about.
+    (ICML), Eqs. 8 to 11 and Algorithm 1, which drops `f_l +`.
 
     The gradient of `dual` is Danskin's: `P` with respect to C, `<P, log P - 1>` with respect to ε, f_l with respect
-    to a_l (0 where a_l is 0), at the potentials the iteration ended with; exact at the optimum. Its blocks are
-    streamed like those of the forward pass. A direction in the weights must leave the sums of all views equal.
-
-    Further derivatives, in forward and reverse mode, differentiate the potentials implicitly: conjugate gradients
-    solve a linear system of n_1 + ... + n_k unknowns with the pair marginals of the plan. Before convergence they are
-    those of the plan at hand, as if it were the optimum. `jax.jvp` of `jax.grad` holds what the gradient does, a few
-    times, and k(k-1)/2 matrices (n_l, n_m); `jax.grad` of `jax.grad` holds numbers of n_1 ... n_k / max n_l.
-
-    Under `vmap` the problems are solved one after the other, each until it stops by itself. Second derivatives are
-    taken of all at once.
+    to a_l (0 where a_l is 0), at the potentials the iteration ended with; exact at the optimum. A direction in the
+    weights must leave the sums of all views equal. Further derivatives, in both modes, differentiate the potentials
+    implicitly; before convergence they are those of the plan at hand, as if it were the optimum. `jax.jvp` of
+    `jax.grad` holds k(k-1)/2 matrices (n_l, n_m) more, `jax.grad` of `jax.grad` numbers of n_1 ... n_k / max n_l. Under
+    `vmap` the problems are solved one after the other.
 
     Args:
       z: (k, n, d) points, k >= 2, used as they are, or k arrays (n_l, d) of different sizes, or `TupleCosts`. Exactly
@@ -84,12 +77,9 @@ def multimarginal_sinkhorn(
       threshold: the iteration stops when `sum_l ||marginal_l - a_l||_1`, measured on its current potentials,
         is below.
       max_iterations: sweeps at most; in a sweep every view is updated once.
-      path: `"auto"` takes the first of these that applies. `"pairwise"` contracts by matrix products, or as
-        `"logsumexp"` for an epsilon so small that float32 could not hold a pair's kernel; `"resultant"` streams over
-        all tuples of a function of a sum over pairs; `"dense"` holds the tensor.
       pair_spread: a bound on max - min of the costs of any pair of views, where one is known, as 4/k² is for the
         circular variance of unit vectors. With it and an epsilon that is a number, or costs that are not traced, one
-        way of the pairwise path is compiled; else all are, and the costs decide.
+        way of summing over the tuples is compiled; else all are, and the costs decide.
       init: k potentials (n_l,) to start from, as those of a similar problem; 0 otherwise and where they are not
         finite. The result is the same up to the threshold.
       axis_name: inside `shard_map`, the mesh axis whose devices share the work. The arguments are whole on
@@ -118,7 +108,7 @@ def multimarginal_sinkhorn(
         raise ValueError(f"threshold must be >= 0, got {threshold}")
     max_operations = _checks.real("max_operations", max_operations, positive=True)
     block_size = _checks.block_size(block_size)
-    costs = _problem.costs_of(z, cost, pair_costs, cost_tensor, path, max_operations)
+    costs = _problem.costs_of(z, cost, pair_costs, cost_tensor, max_operations)
     weights = _problem.checked_weights(a_s, costs)
     schedule = epsilon if isinstance(epsilon, transport.Epsilon) else transport.Epsilon(epsilon)
     target = _checks.scalar("epsilon", schedule.target, costs.dtype, positive=True)
@@ -145,7 +135,7 @@ class _Options(NamedTuple):
 
 def _way(costs: TupleCosts, epsilon: ArrayLike, pair_spread: float | None) -> Way | None:
     """The way of summing, where it is known before the costs are."""
-    if not costs.bilinear:
+    if not costs.pairwise or len(costs.shape) == 2:
         return Way.ELEMENTWISE
     if pair_spread is not None and _checks.real("pair_spread", pair_spread) < 0:
         raise ValueError(f"pair_spread must be >= 0, got {pair_spread}")
@@ -247,15 +237,12 @@ def _iterate(options: _Options, problem: Problem) -> _End:
     else the group is updated. So the last iterate is always measured, and measuring costs nothing.
     """
 
-    def run(way: Way) -> Callable[[TupleCosts, jax.Array], _Carry]:
-        def passes(costs: TupleCosts, epsilon: jax.Array) -> _Carry:
-            # With a schedule of epsilon each pass has kernels of its own.
-            constant = way is Way.KERNELS and options.epsilon_init == 1
-            kernels = kernels_of(costs, epsilon) if constant else None
-            body = partial(_pass, options, way, kernels, problem._replace(costs=costs, epsilon=epsilon))
-            return lax.while_loop(lambda carry: carry.going, body, _start(options, problem))
-
-        return passes
+    def run(way: Way) -> _Carry:
+        # With a schedule of epsilon each pass has kernels of its own.
+        constant = way is Way.KERNELS and options.epsilon_init == 1
+        kernels = kernels_of(problem.costs, problem.epsilon) if constant else None
+        body = partial(_pass, options, way, kernels, problem)
+        return lax.while_loop(lambda carry: carry.going, body, _start(options, problem))
 
     end = any_way(options.work.way, problem.costs, problem.epsilon, run)
     finite = [jnp.all(jnp.isfinite(x)) for x in (end.error, *end.potentials)]

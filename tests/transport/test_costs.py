@@ -112,7 +112,8 @@ def test_declared_costs_are_those_of_every_tuple(x64, rng, name, k):
         np.testing.assert_allclose(
             cost.point([x[1] for x in points]), mean / np.linalg.norm(mean), rtol=1e-12
         )
-    assert costs.path == ("resultant" if unit else "pairwise")
+    assert costs.pairwise != unit
+    assert not costs.dense
     np.testing.assert_allclose(costs.tensor(), 3 * expected, atol=1e-13)
     np.testing.assert_allclose(cost(jnp.stack([x[1] for x in points])), expected[(1,) * k], atol=1e-14)
 

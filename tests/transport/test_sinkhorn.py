@@ -10,7 +10,7 @@ from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 from parametrize import some
 
-from mvcl.transport import Epsilon, Status, TupleCosts, multimarginal_sinkhorn, tuple_costs
+from mvcl.transport import Epsilon, Status, TupleCosts, multimarginal_sinkhorn
 from mvcl.transport import _blocks as blocks
 from mvcl.transport import _contraction as contraction
 from tests.transport import tensors
@@ -22,34 +22,23 @@ solved = jax.jit(
 )
 THREE = [np.ones((n, 2), np.float32) for n in (4, 5, 3)]
 VARIANCE, DEVIATION = "circular_variance", "circular_standard_deviation"
-# Costs, path, sizes, options. A pair_spread of 0.4, 4 and 60 at epsilon 0.2 settles for kernels, or rows, or neither.
+# Costs, sizes, options. A pair_spread of 0.4, 4 and 60 at epsilon 0.2 settles for kernels, or rows, or neither.
 CASES = {
-    "two views": (VARIANCE, "auto", (5, 4), {}),
-    "three views by kernels": (VARIANCE, "pairwise", (4, 5, 3), {"pair_spread": 0.4}),
-    "three views by rows, one at a time": (
-        VARIANCE,
-        "pairwise",
-        (4, 5, 3),
-        {"pair_spread": 6.0, "block_size": 1},
-    ),
-    "four views by kernels, a row at a time": (
-        VARIANCE,
-        "pairwise",
-        (4, 3, 2, 5),
-        {"pair_spread": 0.4, "block_size": 1},
-    ),
-    "four views by rows": (VARIANCE, "pairwise", (4, 3, 2, 5), {"pair_spread": 10.0}),
-    "elementwise": ("one CostFn", "logsumexp", (4, 5, 3), {"block_size": 1}),
-    "function of a sum": (DEVIATION, "resultant", (4, 3, 2, 5), {"block_size": 2}),
-    "tensor": (DEVIATION, "dense", (4, 5, 3), {}),
-    "the costs decide": (VARIANCE, "pairwise", (4, 5, 3), {"pair_spread": None}),
-    "two views in rows": ("one CostFn", "logsumexp", (9, 7), {"block_size": 1}),
-    "too wide for rows": (VARIANCE, "pairwise", (5, 3, 2, 7), {"pair_spread": 1000.0, "block_size": 1}),
-    "five views": (VARIANCE, "pairwise", (3, 4, 2, 3, 3), {"pair_spread": 0.2, "block_size": 1}),
-    "five views by rows": ("a CostFn for each pair", "pairwise", (3, 4, 2, 3, 3), {"pair_spread": 12.0}),
-    "six views": ("one CostFn", "pairwise", (2, 3, 2, 4, 3, 5), {"pair_spread": 4.0}),
-    "seven views": (VARIANCE, "auto", (3, 2, 3, 2, 2, 3, 2), {"pair_spread": 0.1}),
-    "tensor of a variance": (VARIANCE, "dense", (3, 5, 4, 2), {}),
+    "two views": (VARIANCE, (5, 4), {}),
+    "three views by kernels": (VARIANCE, (4, 5, 3), {"pair_spread": 0.4}),
+    "three views by rows, one at a time": (VARIANCE, (4, 5, 3), {"pair_spread": 6.0, "block_size": 1}),
+    "four views by kernels, a row at a time": (VARIANCE, (4, 3, 2, 5), {"pair_spread": 0.4, "block_size": 1}),
+    "four views by rows": (VARIANCE, (4, 3, 2, 5), {"pair_spread": 10.0}),
+    "elementwise": ("one CostFn", (4, 5, 3), {"pair_spread": 1000.0, "block_size": 1}),
+    "function of a sum": (DEVIATION, (4, 3, 2, 5), {"block_size": 2}),
+    "tensor": ("a function", (4, 5, 3), {}),
+    "the costs decide": (VARIANCE, (4, 5, 3), {"pair_spread": None}),
+    "two views in rows": ("one CostFn", (9, 7), {"block_size": 1}),
+    "too wide for rows": (VARIANCE, (5, 3, 2, 7), {"pair_spread": 1000.0, "block_size": 1}),
+    "five views": (VARIANCE, (3, 4, 2, 3, 3), {"pair_spread": 0.2, "block_size": 1}),
+    "five views by rows": ("a CostFn for each pair", (3, 4, 2, 3, 3), {"pair_spread": 12.0}),
+    "six views": ("one CostFn", (2, 3, 2, 4, 3, 5), {"pair_spread": 4.0}),
+    "seven views": (VARIANCE, (3, 2, 3, 2, 2, 3, 2), {"pair_spread": 0.1}),
 }
 FAST = [name for name in list(CASES)[:8] if name != "four views by rows"]
 
@@ -57,7 +46,7 @@ FAST = [name for name in list(CASES)[:8] if name != "four views by rows"]
 @pytest.mark.parametrize("case", some(CASES, fast=FAST))
 def test_value_plan_and_gradient_are_those_of_the_tensor(x64, rng, case):
     """Weights with zeros. The gradient by the points is sum_i P[i] dC[i], dC by central differences."""
-    kind, path, sizes, options = CASES[case]
+    kind, sizes, options = CASES[case]
     z, cost, tensor = tensors.points_and_tensor(rng, sizes, kind)
     a_s, epsilon, step = tensors.weights(rng, sizes), 0.2, 1e-6
     f, plan, minimum = tensors.solve(tensor, a_s, epsilon)
@@ -66,7 +55,7 @@ def test_value_plan_and_gradient_are_those_of_the_tensor(x64, rng, case):
     ends = [of_points([x + s * step * d for x, d in zip(z, direction)]) for s in (1, -1)]
 
     def dual(z):
-        out = multimarginal_sinkhorn(z, cost, a_s=a_s, epsilon=epsilon, path=path, **options, **TIGHT)
+        out = multimarginal_sinkhorn(z, cost, a_s=a_s, epsilon=epsilon, **options, **TIGHT)
         return out.dual, out
 
     (value, out), gradient = jax.jit(jax.value_and_grad(dual, has_aux=True))(z)
@@ -402,12 +391,7 @@ def test_memory_grows_slower_than_the_tensor():
             {"pair_costs": [np.ones((2, 3)), np.ones((2, 4)), np.ones((4, 3))]},
             r"pair_costs must have the shapes .*\(3, 4\)\] for views of \(2, 3, 4\) points",
         ),
-        (
-            {"pair_costs": np.ones((3, 4, 4)), "path": "resultant"},
-            "path must be one of 'auto', 'pairwise', 'logsumexp'",
-        ),
         ({"cost_tensor": np.ones(4)}, r"cost_tensor must have shape \(n_1, ..., n_k\) .* got \(4,\)"),
-        ({"z": tuple_costs(THREE), "path": "dense"}, "path must be 'auto' or 'pairwise' .* got 'dense'"),
         ({"z": THREE, "cost": "cosine"}, "cost must be one of 'circular_variance'"),
         ({"z": THREE, "epsilon": -1.0}, "epsilon must be positive, got -1.0"),
         ({"z": THREE, "threshold": -1.0}, "threshold must be >= 0, got -1.0"),
@@ -420,8 +404,8 @@ def test_memory_grows_slower_than_the_tensor():
             r"4.72e\+21 tuples.* 9.44e\+21 operations.*n <= 51 with 8 views, or k <= 5 with 512",
         ),
         (
-            {"z": np.ones((4, 256, 2)), "path": "dense"},
-            r"4.29e\+09 entries .* n <= 215 with 4 views, or a cost that is a",
+            {"z": np.ones((4, 256, 2)), "cost": tensors.of_stack},
+            r"4.29e\+09 entries.* n <= 215 with 4 views, or a cost that is a",
         ),
     ],
 )
