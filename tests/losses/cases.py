@@ -105,6 +105,14 @@ def some_missing(rng, shape):
     return mask
 
 
+def degenerate(z):
+    """Zero vectors, vectors that all coincide, views that coincide, a constant feature, a view of zeros."""
+    constant, one_zero = z.copy(), z.copy()
+    constant[:, :, 0], one_zero[0] = 1, 0
+    same = [0 * z, np.broadcast_to(z[:1, :1], z.shape), np.broadcast_to(z[:1], z.shape)]
+    return [*same, constant, one_zero]
+
+
 def close(found, expected, tolerance=1e-12):
     """Value and gradient."""
     np.testing.assert_allclose(found[0], expected[0], rtol=tolerance, atol=tolerance)

@@ -25,6 +25,21 @@ def test_declaration_is_that_of_the_signature(case):
     assert takes.terms is None or takes.operands is losses.Operands.PAIR
 
 
+# One of each family, and those that test_derivatives leaves out.
+DEGENERATE = [
+    "info_nce",
+    "dhel",
+    "siglip",
+    "gram",
+    "symile",
+    "pmrl",
+    "mmcr",
+    "dsf",
+    "m3g",
+    "m3g_pair",
+    "visreg",
+]
+
 # One of each way to compute: log-sum-exps across and within views, sums of other functions, cross-entropies of rows and
 # columns, tuples, transport, and each of the higher-order functions' loops.
 BLOCKS = ["info_nce", "dhel", "mv_infonce", "sufficient_statistics", "siglip", "triangle", "symile"]
@@ -101,27 +116,20 @@ def test_half_precision_is_computed_in_single(rng, case):
     np.testing.assert_allclose(found[1].astype(jnp.float32), exact[1], rtol=0.01, atol=1e-6)
 
 
-@every(cases.ALL)
-def test_degenerate_vectors_have_finite_gradients(rng, case):
-    """Zero vectors, vectors that all coincide, whose value is known, views that coincide, a constant feature."""
-    z = case.draw(rng).astype(np.float32)
-    constant, one_zero = z.copy(), z.copy()
-    constant[:, :, 0], one_zero[0] = 1, 0
-    same = [0 * z, np.broadcast_to(z[:1, :1], z.shape), np.broadcast_to(z[:1], z.shape)]
+@every(cases.ALL, fast=DEGENERATE)
+def test_degenerate_vectors_have_finite_gradients_in_single_precision(rng, case):
+    """In double precision they are in test_derivatives."""
     run = both(case.run)
-    for number, bad in enumerate((*same, constant, one_zero)):
+    for bad in cases.degenerate(case.draw(rng).astype(np.float32)):
         value, slope = run(bad)
         assert np.isfinite(value)
         assert np.isfinite(slope).all()
-        if number == 1 and case in cases.PLAIN and case.reference.coinciding:
-            known = case.reference.coinciding(*z.shape, case.takes.options.get("temperature"))
-            np.testing.assert_allclose(value, known, rtol=1e-4, atol=1e-2)
 
 
 @every(
     cases.PLAIN,
     lambda case: "temperature" in case.takes.options and case.reference.small_temperature,
-    fast=["mv_infonce", "mv_dhel", "gram", "symile", "pmrl", "dsf"],
+    fast=["mv_infonce", "gram", "symile", "pmrl", "dsf"],
 )
 def test_a_temperature_of_a_thousandth_in_single_precision(rng, case):
     z = case.draw(rng).astype(np.float32)
@@ -136,15 +144,11 @@ def test_a_temperature_of_a_thousandth_in_single_precision(rng, case):
     fast=["mv_infonce", "dhel", "siglip", "gram"],
 )
 def test_memory_in_blocks_grows_with_n_only(case):
-    """Eight times the instances: not sixty-four times the temporaries, forward and backward."""
-    k = cases.VIEWS[case.takes.operands]
-
-    def temporaries(n):
-        z = jax.ShapeDtypeStruct((k, n, 4), jnp.float32)
-        program = both(case.run, block_size=64).lower(z).compile()
-        return program.memory_analysis().temp_size_in_bytes
-
-    assert temporaries(8 * 512) < 10 * temporaries(512)
+    """Forward and backward take less than a tenth of one matrix of similarities."""
+    n = 4096
+    z = jax.ShapeDtypeStruct((cases.VIEWS[case.takes.operands], n, 4), jnp.float32)
+    program = both(case.run, block_size=64).lower(z).compile()
+    assert program.memory_analysis().temp_size_in_bytes < 4 * n * n / 10
 
 
 @every(cases.ALL, fast=["mv_infonce", "dhel", "siglip", "pmrl", "frossl"])

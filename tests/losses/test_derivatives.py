@@ -24,17 +24,27 @@ def check(loss, *arguments, order=1):
 
 
 def first_along(run, z, direction):
-    """Both modes along a direction, against values at both sides."""
-    reverse = lambda z, d: jnp.sum(jax.grad(run)(z) * d)  # noqa: E731
-    forward = lambda z, d: jax.jvp(run, (z,), (d,))[1]  # noqa: E731
-    values = lambda z, d: jax.lax.map(run, jnp.stack([z + 1e-5 * d, z - 1e-5 * d]))  # noqa: E731
-    *slopes, (after, before) = cases.together(reverse, forward, values)(z, direction)
+    """Both modes along a direction, against values at both sides. Returns the program, of value, slope and gradient."""
+    program = cases.together(lambda z: jax.jvp(run, (z,), (direction,)), jax.grad(run))
+    (_, forward), gradient = program(z)
+    (after, _), (before, _) = (program(z + step * direction)[0] for step in (1e-5, -1e-5))
+    slopes = [forward, np.sum(gradient * direction)]
     np.testing.assert_allclose(slopes, (after - before) / 2e-5, atol=1e-5, rtol=1e-4)
+    return program
 
 
 @every(SMOOTH)
-def test_gradient_in_both_modes(x64, rng, case):
-    first_along(case.run, case.draw(rng, 3, 2), case.draw(rng, 3, 2))
+def test_gradient_in_both_modes_and_of_degenerate_vectors(x64, rng, case):
+    """Zero vectors, vectors that all coincide, whose value is known, views that coincide, a constant feature."""
+    z = case.draw(rng)
+    program = first_along(case.run, z, jnp.asarray(case.draw(rng)))
+    for number, bad in enumerate(cases.degenerate(z)):
+        (value, forward), gradient = program(bad)
+        assert np.isfinite([value, forward]).all()
+        assert np.isfinite(gradient).all()
+        if number == 1 and case in cases.PLAIN and case.reference.coinciding:
+            known = case.reference.coinciding(*z.shape, case.takes.options.get("temperature"))
+            np.testing.assert_allclose(value, known, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.exhaustive
@@ -73,7 +83,7 @@ def test_one_shift_and_row_maxima_by_embeddings_and_temperature(x64, rng, temper
         scaled, factor = 1 + np.sqrt(temperature) * x[1:], 1 + x[0, 0, 0] / 10
         return losses.mv_infonce(scaled, negatives="all", temperature=temperature * factor)
 
-    first_along(loss, *rng.normal(size=(2, 4, 3, 2)))
+    first_along(loss, *jnp.asarray(rng.normal(size=(2, 4, 3, 2))))
 
 
 @every(

@@ -41,8 +41,10 @@ def test_one_view_each_is_info_nce(x64, rng, mean_resultant, normalize_concentra
     q, k = rng.normal(size=(2, 1, 6, 5))
     kappa = 0.95 * (5 - 0.95**2) / (1 - 0.95**2) / (5 if normalize_concentration else 1)
     a = special.iv(2.5, kappa) / special.iv(1.5, kappa) if mean_resultant == "exact" else 0.95
+    units = brute_force.unit(np.concatenate([q, k]))
+    expected = brute_force.info_nce(units, np.ones((2, 6), bool), temperature=1 / (a * kappa))
     found = dsf(q, k, mean_resultant=mean_resultant, normalize_concentration=normalize_concentration)
-    np.testing.assert_allclose(found, losses.info_nce(q[0], k[0], temperature=1 / (a * kappa)), rtol=1e-12)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 def measured(**options):

@@ -58,16 +58,6 @@ def test_derivative_where_a_volume_is_zero(x64, rng, loss):
         agrees_with_differences(run, z, rng, atol=1e-8)
 
 
-@pytest.mark.parametrize("loss", [losses.gram, losses.triangle])
-def test_coinciding_others_have_no_gradient(x64, rng, loss):
-    """The volume is zero for every anchor."""
-    z = rng.normal(size=(3, 5, 4))
-    z[2] = z[1]
-    value, slope = both(loss)(z)
-    np.testing.assert_allclose(value, np.log(5), rtol=1e-6)
-    np.testing.assert_allclose(slope, 0, atol=1e-10)
-
-
 def equal_cosines(rng, cosine, n=4, d=6):
     """(3, n, d) unit vectors: the singular values of an instance are sqrt(1 + 2c), sqrt(1 - c), sqrt(1 - c)."""
     root = np.linalg.cholesky((1 - cosine) * np.eye(3) + cosine)

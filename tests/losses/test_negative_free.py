@@ -92,22 +92,16 @@ def test_mmcr_of_few_instances_over_devices(x64, rng):
 
 @pytest.mark.parametrize("name", some(["lejepa", "visreg"], fast=["lejepa"]))
 def test_memory_does_not_grow_with_directions(name):
-    """Nor is an array of all projections held, forward and backward."""
-    k, n = 2, 512
-
-    def temporaries(slices):
-        loss = functools.partial(losses.objectives()[name], slices=slices, key=KEY)
-        program = both(loss).lower(jax.ShapeDtypeStruct((k, n, 4), jnp.float32))
-        return program.compile().memory_analysis().temp_size_in_bytes
-
-    many = temporaries(16384)
-    assert many < 1.2 * temporaries(4096)
-    assert many < 4 * k * n * 16384
+    """Forward and backward take a fraction of the array of all projections."""
+    k, n, slices = 2, 512, 65536
+    loss = functools.partial(losses.objectives()[name], slices=slices, key=KEY)
+    program = both(loss).lower(jax.ShapeDtypeStruct((k, n, 4), jnp.float32)).compile()
+    assert program.memory_analysis().temp_size_in_bytes < 4 * k * n * slices / 5
 
 
 def test_directions_are_those_of_the_key_in_every_precision(x64, rng):
     z = rng.normal(size=(3, 6, 3))
-    loss = jax.jit(functools.partial(losses.lejepa, slices=6))
+    loss = jax.jit(functools.partial(losses.lejepa, slices=6, knots=3))
     np.testing.assert_allclose(loss(z.astype(np.float32), key=KEY), loss(z, key=KEY), rtol=1e-5)
     assert abs(loss(z, key=KEY) - loss(z, key=jax.random.key(2))) > 1e-4
     np.testing.assert_array_equal(loss(z, key=jax.random.PRNGKey(1)), loss(z, key=KEY))
@@ -119,4 +113,5 @@ def test_frossl_of_centred_features_is_the_older_function_of_two_views(x64, rng)
     x = np.sqrt(d) * x / np.linalg.norm(x, axis=1, keepdims=True)
     norms = [np.linalg.norm(v.T @ v / np.trace(v.T @ v)) for v in x]
     released = 0.7 * np.mean((x[0] - x[1]) ** 2) + 2 * np.log(norms).sum()
-    np.testing.assert_allclose(losses.frossl(z - z.mean(1, keepdims=True), 0.7), released, rtol=1e-12)
+    found = jax.jit(losses.frossl)(z - z.mean(1, keepdims=True), 0.7)
+    np.testing.assert_allclose(found, released, rtol=1e-12)

@@ -16,16 +16,15 @@ OTT = mmsinkhorn.MMSinkhorn(threshold=1e-9, max_iterations=20000)
 
 @jax.jit
 def ott_solution(cost, a_s, epsilon):
-    """Potentials, value and marginals of ott's solver for a given tensor."""
+    """Potentials and value of ott's solver for a given tensor."""
     out = mmsinkhorn.run((cost, a_s, epsilon), OTT, OTT.init_state(cost.shape))
-    plan = mmsinkhorn.coupling_tensor(out.potentials, cost, epsilon)
-    return out.potentials, out.ent_reg_cost, mmsinkhorn.tensor_marginals(plan)
+    return out.potentials, out.ent_reg_cost
 
 
 CASES = [(sizes, kind) for sizes in SHAPES for kind in KINDS]
 
 
-@pytest.mark.parametrize("case", some(CASES, fast=[((11, 40, 9), "circular_variance")]))
+@pytest.mark.parametrize("case", some(CASES, fast=[((5, 7, 4), "circular_variance")]))
 def test_five_random_problems_have_otts_solution(x64, case):
     """The first three have 3 to n_l points of positive weight in a view."""
     sizes, kind = case
@@ -43,9 +42,7 @@ def test_five_random_problems_have_otts_solution(x64, case):
             pair_spread=4.0,
         )
         with jax.numpy_rank_promotion("allow"):
-            potentials, value, marginals = ott_solution(tensor, tuple(a_s), epsilon)
+            potentials, value = ott_solution(tensor, tuple(a_s), epsilon)
         assert out.converged
         tensors.assert_same_potentials(out.potentials, potentials, a_s, atol=1e-7)
         np.testing.assert_allclose(out.ent_reg_cost, value, rtol=1e-7, atol=1e-7)
-        for l, theirs in enumerate(marginals):
-            np.testing.assert_allclose(out.marginal(l), theirs, atol=1e-7)
