@@ -273,8 +273,8 @@ def geometry(
     """Measure the embeddings of the views of a split: how they fill the sphere, and how far views are apart.
 
     At the encoder and the head, of each view, each pair of views and all together: rank, effective rank, LiDAR,
-    uniformity, alignment, spectrum, and the cosines of positives and negatives. Written as .json and as pictures in an
-    .svg file beside it; the report shows both.
+    uniformity, alignment, spectrum, and the cosines of positives and negatives. Written as .json, which the report of
+    the run shows and draws.
 
     Args:
       split: `train` or `test`; None: the last split that the evaluation uses, usually `test`.
@@ -285,16 +285,12 @@ def geometry(
     if out is not None and out.suffix != ".json":
         raise ValueError(f"--out must be a .json file, got {out}")
     run, state, folder = of.open()
-    from mvcl import report
-
     place = folder and folder / "geometry.json" if out is None else _buckets.path(out)
     found = training.geometry(run, state, place, split=split, views=views, examples=examples)
     print(f"step {found.step} of {of.run}, {found.examples:,} examples of split {found.split}\n")
     print(evaluation.evaluation_table(found.results()))
     if place is not None:
-        with _progress.during("drawing the pictures"):
-            picture = report.write_geometry(place, place.with_suffix(".svg"))
-        print(f"\n{place}\n{picture}")
+        print(f"\n{place}")
 
 
 def report(runs: tuple[Path, ...], *, out: Path | None = None) -> None:

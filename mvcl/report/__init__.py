@@ -5,6 +5,6 @@ from typing import TYPE_CHECKING
 from mvcl import _lazy
 
 if TYPE_CHECKING:
-    from mvcl.report._page import write_geometry, write_report
+    from mvcl.report._page import write_report
 
 __getattr__, __dir__, __all__ = _lazy.exports(__name__)

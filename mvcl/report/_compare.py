@@ -36,27 +36,26 @@ _LOGGED = {
 }
 
 
+def _table(caption: str, headings: Sequence[str], columns: Iterable[str], **others: Any) -> Table:
+    return {"caption": caption, "headings": headings, "columns": list(columns), "kind": "several"} | others
+
+
 def of_run(run: Run) -> Table:
     """The evaluation table of one run."""
-    columns = list(dict.fromkeys(run.evaluation["column"]))
-    parts = run.evaluation.groupby("row", sort=False)
+    columns = run.evaluation["column"].unique().tolist()
+    rows = [([row], _cells(results, columns)) for row, results in run.evaluation.groupby("row", sort=False)]
     at = "" if run.step is None else f" at step {run.step}"
-    return {
-        "caption": f"Measured{at}",
-        "headings": [""],
-        "columns": columns,
-        "rows": [([row], _cells(results, columns)) for row, results in parts],
-        "kind": "first",
-    }
+    return _table(f"Measured{at}", [""], columns, rows=rows, kind="first")
 
 
 def of_frame(caption: str, frame: pd.DataFrame, digits: str, shade: float = 0.0) -> Table:
     """A table of plain numbers; the background of a positive one is shaded by `shade` times it, in %."""
-    rows = []
-    for name, values in zip(frame.index, frame.to_numpy(float).tolist()):
-        cells = [{"text": f"{x:{digits}}", "value": x, "shade": shade * max(x, 0.0)} for x in values]
-        rows.append(([name], [NONE if math.isnan(x) else cell for x, cell in zip(values, cells)]))
-    return {"caption": caption, "headings": [""], "columns": list(frame), "rows": rows, "kind": "plain"}
+
+    def cell(x: float) -> Cell:
+        return NONE if math.isnan(x) else {"text": f"{x:{digits}}", "value": x, "shade": shade * max(x, 0.0)}
+
+    rows = [([name], list(map(cell, of))) for name, of in zip(frame.index, frame.to_numpy(float).tolist())]
+    return _table(caption, [""], frame, rows=rows, kind="plain")
 
 
 def of_values(values: Iterable[float], digits: str = ".3f", sign: str = "") -> Cell:
@@ -99,26 +98,26 @@ def groups(runs: Sequence[Run], names: Sequence[str]) -> list[Group]:
 
     A group has the name of its run, or of the folder of all its runs if no other group is in it, or their names.
     """
-    found: dict[tuple[str, int], list[int]] = {}
-    seeds: list[int | None] = []
-    times: Counter[tuple[str, int | None]] = Counter()
-    for place, run in enumerate(runs):
+    lines = []
+    for run, name in zip(runs, names):
         fields = flatten(run.config or {})
-        seed = fields.get("train.seed")
-        seeds.append(seed if type(seed) is int else None)
+        seed = fields.get("train.seed") if type(fields.get("train.seed")) is int else None
         rest = {field: value for field, value in fields.items() if not _is_free(field)}
-        key = names[place] if seeds[-1] is None else json.dumps(rest, sort_keys=True)
-        found.setdefault((key, times[key, seeds[-1]]), []).append(place)
-        times[key, seeds[-1]] += 1
-    folders = Counter(runs[places[0]].path.parent for places in found.values())
+        lines.append(
+            (name if seed is None else json.dumps(rest, sort_keys=True), seed, run.path.resolve().parent)
+        )
+    frame = pd.DataFrame(lines, columns=["config", "seed", "folder"]).astype(object)
+    frame["twin"] = frame.groupby(["config", "seed"], dropna=False).cumcount()
+    found = [of for _, of in frame.groupby(["config", "twin"], sort=False)]
+    firsts = Counter(of["folder"].iloc[0] for of in found)
     named: list[Group] = []
-    for places in found.values():
-        of = [names[place] for place in places]
-        name = ", ".join(of) if len(of) <= 3 else f"{of[0]} to {of[-1]} ({len(of)} runs)"
-        above = {runs[place].path.resolve().parent for place in places}
-        if len(places) > 1 and len(above) == 1 and folders[runs[places[0]].path.parent] == 1:
-            name = above.pop().name
-        named.append((name, places, [seeds[place] for place in places]))
+    for of in found:
+        whose = [names[place] for place in of.index]
+        name = ", ".join(whose) if len(whose) <= 3 else f"{whose[0]} to {whose[-1]} ({len(whose)} runs)"
+        folders = set(of["folder"])
+        if len(whose) > 1 and len(folders) == 1 and firsts[of["folder"].iloc[0]] == 1:
+            name = folders.pop().name
+        named.append((name, of.index.tolist(), of["seed"].tolist()))
     return named
 
 
@@ -149,27 +148,25 @@ def several(
     members = [(g, *member) for g, (_, *both) in enumerate(of) for member in zip(*both)]
     steps = [_most(runs[p].step for p in places if len(runs[p].evaluation)) for _, places, _ in of]
     trained = [runs[p].evaluation[runs[p].evaluation["row"] == _TRAINED] for _, p, _ in members]
-    columns = list(dict.fromkeys(column for part in trained for column in part["column"]))
-    parts = [
+    columns = pd.concat(trained)["column"].unique().tolist()
+    every = pd.concat(
         runs[p].evaluation.assign(group=g, place=p, seed=s).astype({"seed": object})
         for g, p, s in members
         if runs[p].step == steps[g]
-    ]
-    every = pd.concat(parts)
+    )
     found = every.dropna(subset="value")
     usual = found.groupby(["group", "row", "column"])["protocol"].transform(_most)
     found = found[found["protocol"] == usual]
-    singles: Table | None = None
-    if len(members) > len(of):
-        singles = {"caption": "Each run", "headings": ["run", "seed", "step"], "columns": columns, "rows": []}
-        singles |= {"notes": "± is the standard deviation over the draws of a run.", "kind": "several"}
-        for (_, place, seed), part in zip(members, trained):
-            step = runs[place].step
-            named = [names[place], "–" if seed is None else str(seed), "–" if step is None else f"{step:,}"]
-            singles["rows"].append((named, _cells(part, columns)))
+    singles = []
+    for (_, place, seed), part in zip(members, trained):
+        step = runs[place].step
+        named = [names[place], "–" if seed is None else str(seed), "–" if step is None else f"{step:,}"]
+        singles.append((named, _cells(part, columns)))
+    notes = "± is the standard deviation over the draws of a run."
+    alone = _table("Each run", ["run", "seed", "step"], columns, rows=singles, notes=notes)
     return {
         "results": _results(found, columns, of, steps, fields, every) if columns else None,
-        "singles": singles,
+        "singles": alone if len(members) > len(of) else None,
         "gaps": _gaps(found[found["row"] == _TRAINED], columns, of, steps),
     }
 
@@ -221,17 +218,16 @@ def _results(
         sign = -1.0 if better[main] == "higher" else 1.0
         order = np.argsort(sign * np.array([row[main].get("value") for row in cells], float), kind="stable")
         rows = [rows[i] for i in order]  # NaN is last
-    return {
-        "caption": caption,
-        "headings": headings,
-        "columns": columns,
-        "rows": rows,
-        "baselines": _baselines(found[found["row"] != _TRAINED], columns, of),
-        "better": better,
-        "sorted_by": main,
-        "notes": _notes([cell for row in cells for cell in row], bool({*steps} - {usual, None})),
-        "kind": "several",
-    }
+    return _table(
+        caption,
+        headings,
+        columns,
+        rows=rows,
+        baselines=_baselines(found[found["row"] != _TRAINED], columns, of),
+        better=better,
+        sorted_by=main,
+        notes=_notes([cell for row in cells for cell in row], bool({*steps} - {usual, None})),
+    )
 
 
 def _baselines(
@@ -280,26 +276,26 @@ def _gaps(
             rows.append(([name, str(shared)], cells))
     caption = f"Minus {of[0][0]}, the first run given"
     notes = "Mean of the differences of runs with the same seed, with [95 % interval, Student's t]."
-    table = {"caption": caption, "headings": ["run", "seeds"], "columns": columns, "rows": rows}
-    return table | {"notes": notes, "kind": "several"} if rows else None
+    return _table(caption, ["run", "seeds"], columns, rows=rows, notes=notes) if rows else None
 
 
 def geometries(runs: Sequence[Run], of: Sequence[Group]) -> list[Table]:
     """A table for each output of the network: the mean over views of each measure, by geometry.json or the log."""
-    found = [[_geometry(runs[place]) for place in places] for _, places, _ in of]
+    lines = [
+        {"output": output, "group": g, "step": step, "source": source, **values}
+        for g, (_, places, _) in enumerate(of)
+        for place in places
+        for output, (step, source, values) in _geometry(runs[place]).items()
+    ]
     tables = []
-    for output in dict.fromkeys(output for group in found for run in group for output in run):
-        there = [[run[output] for run in group if output in run] for group in found]
-        measures = list(dict.fromkeys(m for group in there for _, _, values in group for m in values))
-        rows = []
-        for (name, *_), results in zip(of, there):
-            if results:
-                steps = " to ".join(f"{step:,}" for step in sorted({step for step, _, _ in results}))
-                source = ", ".join(dict.fromkeys(source for _, source, _ in results))
-                values = [[values[m] for _, _, values in results if m in values] for m in measures]
-                rows.append(([name, steps, source], [of_values(v, ".4g") for v in values]))
-        table = {"caption": f"Geometry at the {output}, mean over views", "headings": ["run", "step", "by"]}
-        tables.append(table | {"columns": measures, "rows": rows, "kind": "several"})
+    for output, part in pd.DataFrame(lines).groupby("output", sort=False) if lines else ():
+        measures, rows = part.iloc[:, 4:].dropna(axis=1, how="all"), []
+        for g, results in part.groupby("group"):
+            steps = " to ".join(f"{step:,}" for step in sorted({*results["step"]}))
+            named = [of[g][0], steps, ", ".join(results["source"].unique())]
+            rows.append((named, [of_values(results[measure].dropna(), ".4g") for measure in measures]))
+        caption = f"Geometry at the {output}, mean over views"
+        tables.append(_table(caption, ["run", "step", "by"], measures, rows=rows))
     return tables
 
 

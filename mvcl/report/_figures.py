@@ -67,19 +67,16 @@ _NOT_OF_SEEDS = ("learning_rate", "views_per_second", "gradient_norm")
 Plot = tuple[Markup, str, str]  # with its title and note
 
 
-def _svg(figure: Figure, salt: str = "mvcl") -> str:
-    """The figure as text; the ids of its markers and clip paths are hashes with this salt."""
-    stream = io.StringIO()
-    with rc_context({"svg.hashsalt": salt}):
-        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        FigureCanvasSVG(figure).print_svg(stream, metadata=nothing)
-    return stream.getvalue()
-
-
 def _plot(figure: Figure, alt: str) -> Markup:
     """A figure as part of a page, without the ids that every figure has: `figure_1`, `axes_1`, ..."""
-    text = re.sub(r' id="[A-Za-z.0-9]+_\d+"|\n *', "", _svg(figure, alt)).partition("<svg")[2]
-    return Markup('<svg class="plot" role="img" aria-label="{}"{}').format(alt, Markup(text))
+    stream = io.StringIO()
+    with rc_context({"svg.hashsalt": alt}):  # of the ids of its markers and clip paths
+        FigureCanvasSVG(figure).print_svg(stream)
+    text = re.sub(
+        r' id="[A-Za-z.0-9]+_\d+"|\n *|<metadata>.*?</metadata>', "", stream.getvalue(), flags=re.DOTALL
+    )
+    start = Markup('<svg class="plot" role="img" aria-label="{}"').format(alt)
+    return start + Markup(text.partition("<svg")[2])
 
 
 def of_runs(logs: Sequence[pd.DataFrame], names: Sequence[str]) -> list[Plot]:
@@ -212,17 +209,6 @@ def geometry(of: Mapping[str, Any], where: str) -> list[Plot]:
         draw(figure.add_subplot(), of)
         plots.append((_plot(figure, alt.format(where=where, views=", ".join(of["views"]))), title, note))
     return plots
-
-
-@rc_context(_STYLE)
-def geometry_file(outputs: Mapping[str, Mapping[str, Any]]) -> str:
-    """A picture of its own, as SVG: a row of three plots for each output."""
-    figure = Figure(figsize=(12.5, 3.6 * len(outputs)), facecolor="white")
-    for row, (name, of) in zip(figure.subplots(len(outputs), 3, squeeze=False), outputs.items()):
-        for axes, (_, draw, _, _) in zip(row, _GEOMETRY):
-            draw(axes, of)
-        row[1].set_title(name)
-    return _svg(figure)
 
 
 def _spectrum(axes: Axes, of: Mapping[str, Any]) -> None:

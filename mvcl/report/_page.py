@@ -19,7 +19,7 @@ from markupsafe import Markup
 from mvcl import _buckets, _files, metrics
 from mvcl._progress import duration, track
 from mvcl.report import _compare, _figures
-from mvcl.report._read import IMAGES, Run, kind, read_geometry, read_run
+from mvcl.report._read import IMAGES, Run, kind, read_run
 
 _FIELDS = 4  # of the configurations, in the table of results
 _SHADE = 45  # % of the largest weight's background: numbers on it can be read
@@ -70,16 +70,6 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> Path:
     out = _buckets.path(out)
     out.parent.mkdir(parents=True, exist_ok=True)
     _files.write_whole(out, text.lstrip().encode(errors="replace"))
-    return out
-
-
-def write_geometry(source: Path, out: Path) -> Path:
-    """Draw the geometry of a run's embeddings, of the file that `mvcl geometry` has written, as one SVG picture.
-
-    Written atomically to `out`, which is returned; `ValueError` if the file is damaged.
-    """
-    picture = _figures.geometry_file(read_geometry(_buckets.path(source))["outputs"])
-    _files.write_whole(_buckets.path(out), picture)
     return out
 
 

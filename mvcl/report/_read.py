@@ -40,7 +40,7 @@ class Run:
     refreshes: dict[str, tuple[list[int], np.ndarray]] = field(default_factory=dict)
     view_names: Sequence[str] = ()
     seconds: dict[str, float] = field(default_factory=dict)  # of each phase of the training
-    geometry: dict[str, Any] | None = None  # as `read_geometry` returns it
+    geometry: dict[str, Any] | None = None  # as `_geometry` returns it
 
 
 def read_run(path: Path) -> Run:
@@ -63,7 +63,7 @@ def read_run(path: Path) -> Run:
         ("views", "views.npz", _views, IMAGES, train),
         ("embeddings", "embeddings.npz", _embeddings, "The plot of the test embeddings", embed),
         ("refreshes", "refresh.jsonl", _refreshes, "The weights of the views", train),
-        ("geometry", "geometry.json", read_geometry, "The geometry of the embeddings", measure),
+        ("geometry", "geometry.json", _geometry, "The geometry of the embeddings", measure),
         ("seconds", "time.json", _seconds, "The wall time", train),
     ):
         file = path / name
@@ -196,7 +196,7 @@ def _embeddings(file: Path) -> tuple[np.ndarray, np.ndarray, list[str]]:
     return features, places, _classes(data, known)
 
 
-def read_geometry(file: Path) -> dict[str, Any]:
+def _geometry(file: Path) -> dict[str, Any]:
     """The content of a geometry.json: `step`, `split`, `examples`, and of each output of the network in `outputs`:
 
     `rows`, a view or a summary of views -> measure -> value; `views`; `spectra`, a view or all views -> eigenvalues of

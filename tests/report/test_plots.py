@@ -3,15 +3,12 @@
 import base64
 import hashlib
 import re
-from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import write_geometry
 
 from mvcl.report import _figures, _read
-from mvcl.report import write_geometry as draw
 
 
 def points(svg, color, count):
@@ -83,16 +80,6 @@ def test_the_spectrum_and_the_heat_map_equal_the_numbers():
     assert heat.count(">0.500<") == 2
     assert ">positives<" in cosines
     assert ">1.0<" in cosines  # the density of all negatives in half of [-1, 1]
-
-
-def test_geometry_has_a_picture_of_its_own(tmp_path):
-    write_geometry(tmp_path)
-    text, again = (
-        draw(tmp_path / "geometry.json", tmp_path / name).read_text() for name in ("a.svg", "b.svg")
-    )
-    assert again == text
-    words = " ".join(ElementTree.fromstring(text).itertext())
-    assert all(word in words for word in ("encoder", "head", "<front>", "positives", "eigenvalue"))
 
 
 def test_tsne_separates_separated_classes(rng):

@@ -85,9 +85,12 @@ class Command(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As the tables above name it: a config without `configs/` and `.py`."""
-        words = [f"{name}={value}" for name, value in self.variables.items()] + self.words
-        return re.sub(r"\bconfigs/([\w/]+)\.py\b", r"\1", " ".join(words))
+        """As the tables above name it."""
+        return " ".join([*(f"{name}={value}" for name, value in self.variables.items()), *self.words])
+
+    @property
+    def place(self) -> str:
+        return f"{self.block.page}:{self.block.line}: {' '.join(self.words)}"
 
 
 def blocks(page: str) -> Iterator[Block]:
@@ -201,16 +204,13 @@ class Parsed(BaseException):
 def no_work(monkeypatch):
     """Commands stop where their work would begin, once all options are parsed and the config is checked."""
 
-    def train(config: training.Config, *_: object, **__: object) -> None:
-        training.check(config)
+    def work(config: object = None, *_: object, **__: object) -> None:
+        if isinstance(config, training.Config):
+            training.check(config)
         raise Parsed
 
-    def work(*_: object, **__: object) -> None:
-        raise Parsed
-
-    for name in ("train", "train_seeds", "dry_run"):
-        monkeypatch.setattr(training, name, train)
-    for name in ("training.open_run", "report.write_report", "studies.run_study", "studies.overview"):
+    of_training = [f"training.{name}" for name in ("train", "train_seeds", "dry_run", "open_run")]
+    for name in (*of_training, "report.write_report", "studies.run_study", "studies.overview"):
         monkeypatch.setattr(f"mvcl.{name}", work)
     monkeypatch.setattr("mvcl.data._tfds._check_known", work)
     for name in ("join", "compilation_cache", "profiler_server"):
@@ -233,44 +233,42 @@ def test_commands_are_parsed(page, folder, no_work, capsys):
         for run in runs(command):
             run.mkdir(parents=True, exist_ok=True)
             (run / "config.json").write_text(training.to_json(training.load("digits")))
-        problem = check(command.words, capsys)
-        assert problem is None, f"{page}:{command.block.line}: {' '.join(command.words)}: {problem}"
+        assert not (problem := check(command.words, capsys)), f"{command.place}: {problem}"
 
 
-def check(words: list[str], capsys: pytest.CaptureFixture[str]) -> str | None:
-    """What is wrong with a command; None if nothing is that can be known without its work."""
+def check(words: list[str], capsys: pytest.CaptureFixture[str]) -> object:
+    """What is wrong with a command that can be known without its work."""
+    if "--" in words:  # of launch/
+        words = words[words.index("--") + 1 :]
+    script = next((word for word in words if word.startswith(("launch/", "benchmarks/"))), "")
+    if script and not (ROOT / script).is_file():
+        return f"no file {script}"
+    if script.endswith(".sbatch"):
+        words = ["mvcl", "train", *words[words.index(script) + 1 :]]
     if words[0] == "mvcl":
-        return parsed(words[1:], capsys)
+        code, printed = called(words[1:], capsys)
+        return printed if code else None
     if words[0] == "make":
         targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-        missing = [word for word in words[1:] if word.isidentifier() and word not in targets]
-        return f"no target {missing}" if missing else None
+        return [word for word in words[1:] if word.isidentifier() and word not in targets]
     if words[0] in ("python", ".venv/bin/python") and words[1] == "-m":
         found = importlib.util.find_spec(words[2])
         text = "" if found is None or found.origin is None else Path(found.origin).read_text(encoding="utf-8")
-        missing = [word for word in words[3:] if word.startswith("--") and f'"{word}"' not in text]
-        return f"no {words[2]} with {missing}" if missing or not text else None
-    places = [i for i, word in enumerate(words) if word.startswith(("launch/", "benchmarks/"))]
-    for place in places:
-        if not (ROOT / words[place]).is_file():
-            return f"no file {words[place]}"
-        if words[place].endswith(".sbatch"):
-            return parsed(["train", *words[place + 1 :]], capsys)
-    if "--" in words and words[words.index("--") + 1] == "mvcl":
-        return parsed(words[words.index("--") + 2 :], capsys)
-    known = places or any(re.match(pattern, " ".join(words)) for pattern in NOT_RUN)
+        return [word for word in words[2:] if word.startswith("--") and f'"{word}"' not in text] or not text
+    known = script or any(re.match(pattern, " ".join(words)) for pattern in NOT_RUN)
     return None if known else f"{words[0]} is no program that this test knows; give a reason in NOT_RUN"
 
 
-def parsed(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str | None:
-    """The error of `mvcl`, with its work left out."""
+def called(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """Exit code and output of `mvcl`; 0 where its work would begin."""
+    capsys.readouterr()
     try:
         code = cli.main(arguments)
     except Parsed:
-        return None
+        code = 0
     except SystemExit as stop:  # tyro's help and errors
-        code = stop.code
-    return None if code == 0 else capsys.readouterr().err
+        code = int(stop.code or 0)
+    return code, "".join(capsys.readouterr())
 
 
 def excepted(command: Command) -> bool:
@@ -303,9 +301,8 @@ def test_commands_run(page, folder, trained, capsys):
         for run in runs(command):
             if not run.exists():
                 shutil.copytree(trained, run)
-        capsys.readouterr()
         code, printed = run_command(command, capsys)
-        assert code == 0, f"{page}:{command.block.line}: {' '.join(command.words)}: {printed}"
+        assert code == 0, f"{command.place}: {printed}"
 
 
 def run_command(command: Command, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
@@ -313,11 +310,7 @@ def run_command(command: Command, capsys: pytest.CaptureFixture[str]) -> tuple[i
     shorter = next((options for pattern, options in SHORTER.items() if re.match(pattern, command.text)), "")
     words = [*command.words, *("" if {"--help", "--dry-run"} & set(command.words) else shorter).split()]
     if words[0] == "mvcl":
-        try:
-            code = cli.main(words[1:])
-        except SystemExit as stop:  # tyro's help and errors
-            code = int(stop.code or 0)
-        return code, "".join(capsys.readouterr())
+        return called(words[1:], capsys)
     path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]])
     paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     words[0] = sys.executable if words[0] == "python" else words[0]
