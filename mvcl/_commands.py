@@ -26,11 +26,9 @@ def train(arguments: list[str]) -> None:
     config.json, or the folder of a run. `mvcl train CONFIG --help` describes every field of that config,
     `mvcl train CONFIG --dry-run` estimates FLOPs and memory of a step.
     """
-    if not arguments or arguments[0].startswith("-"):
-        raise ValueError(
-            "mvcl train needs a config first: mvcl train CONFIG --workdir DIR; `mvcl configs` lists them"
-        )
-    path, variant = _configs.find(arguments[0])
+    path, variant = _configs.find(
+        _first(arguments, "mvcl train CONFIG --workdir DIR; `mvcl configs` lists them")
+    )
     config = training.load(path if path.suffix != ".py" else f"{path}:{variant}")
     name = path.parent.name if path.name == "config.json" else path.stem
     name = name if variant == "get_config" else f"{name}-{variant}"
@@ -61,8 +59,7 @@ def _train(
     """
     start(distributed)
     if dry_run:
-        print(training.dry_run(config))
-        return
+        return print(training.dry_run(config))
     if profile and seeds > 1:
         raise ValueError(f"--profile traces one run, got --seeds {seeds}; use --seeds 1")
     if profiler_port is not None:
@@ -76,10 +73,10 @@ def _train(
         begun = [run for run in runs if (run / "config.json").is_file()]
         return report.write_report(begun, folder / "report.html")
 
-    if seeds == 1:
-        rows = training.train(config, folder, profile=profile, page=page)
-    else:
+    if seeds > 1:
         rows = training.train_seeds(config, folder, seeds, page=page)
+    else:
+        rows = training.train(config, folder, profile=profile, page=page)
     import jax
 
     if jax.process_index() == 0:
@@ -98,16 +95,12 @@ def finetune(arguments: list[str]) -> None:
     --config is the config file of a run that uses functions or classes of its own.
     `mvcl finetune RUN --help` describes every field.
     """
-    if not arguments or arguments[0].startswith("-"):
-        raise ValueError("mvcl finetune needs a run folder as its first argument: mvcl finetune RUN")
-    run, *rest = arguments
-    folder, reference = _configs.run_folder(run), None
-    if "--config" in rest:  # read first: the defaults of all other options come from the run
+    run, rest, reference = _first(arguments, "mvcl finetune RUN"), arguments[1:], None
+    folder = _configs.run_folder(run)
+    if "--config" in rest[:-1]:  # read first: the defaults of all other options come from the run
         place = rest.index("--config")
-        if place + 1 == len(rest):
-            raise ValueError("--config must be followed by a config file: --config FILE.py")
-        reference = training.load(rest[place + 1])
-        del rest[place : place + 2]
+        reference = training.load(rest.pop(place + 1))
+        del rest[place]
     base = training.finetune_config(folder, reference=reference)
 
     def finetuned(
@@ -136,6 +129,13 @@ def finetune(arguments: list[str]) -> None:
     with_config(
         finetuned, base, f"finetune {run}", rest, "Fine-tune the encoder of a run on labelled images."
     )
+
+
+def _first(arguments: list[str], usage: str) -> str:
+    """The first argument, on which the options of a command depend."""
+    if not arguments or arguments[0].startswith("-"):
+        raise ValueError(f"mvcl {usage.split()[1]} needs a {usage.split()[2]} first: {usage}")
+    return arguments[0]
 
 
 def with_config(
@@ -175,10 +175,7 @@ def study(arguments: list[str]) -> int:
     if scale not in functions:
         raise ValueError(f"--scale of {file.stem} must be one of {', '.join(functions)}, got {scale!r}")
     made = Annotated[studies.Study, tyro.conf.arg(name="", constructor=functions[scale])]
-    fields: list[Any] = [
-        ("scale", Literal[tuple(functions)], dataclasses.field(default=scale)),
-        ("study", made, dataclasses.field()),
-    ]
+    fields: list[Any] = [("scale", Literal[tuple(functions)], scale), ("study", made, dataclasses.field())]
     options: Any = tyro.cli(
         dataclasses.make_dataclass("Options", fields, bases=(studies.Options,), frozen=True, kw_only=True),
         args=arguments[1:],
@@ -339,9 +336,9 @@ def data(arguments: list[str]) -> None:
     name, *rest = arguments[1:] or ["--help"]
     if name in data.PREPARERS:
         print(tyro.cli(data.PREPARERS[name](), args=rest, prog=f"mvcl data prepare {name}").run())
-        return
-    config = (tyro.conf.PositionalRequiredArgs,)
-    print(tyro.cli(data.prepare, args=[name, *rest], prog="mvcl data prepare", config=config))
+    else:
+        config = (tyro.conf.PositionalRequiredArgs,)
+        print(tyro.cli(data.prepare, args=[name, *rest], prog="mvcl data prepare", config=config))
 
 
 def configs(*, copy: str | None = None, out: Path | None = None) -> None:
@@ -355,8 +352,7 @@ def configs(*, copy: str | None = None, out: Path | None = None) -> None:
     """
     if copy is not None:
         written, command = _configs.copy(copy, out)
-        print(f"{written}\n\n  {shlex.join(command)}")
-        return
+        return print(f"{written}\n\n  {shlex.join(command)}")
     if out is not None:
         raise ValueError("--out is the file of a copy: mvcl configs --copy CONFIG --out FILE.py")
     for name, file in _configs.names().items():

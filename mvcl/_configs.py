@@ -28,8 +28,7 @@ def find(source: str | Path) -> tuple[Path, str]:
     """File and variant of a config; the variant of one that names none is `get_config`.
 
     A `str` is the name of a config of the project, NAME or NAME:VARIANT, or else a path, as every `Path` is: FILE.py,
-    FILE.py:VARIANT, a config.json or its folder. A name has no ending, so that only a folder can have the same text;
-    `./NAME` is the folder.
+    FILE.py:VARIANT, a config.json or its folder. `./NAME` is a folder with the name of a config.
 
     Raises:
       ValueError: there is no such config, its file is in a bucket, or nothing in it has the variant's name.
@@ -70,10 +69,7 @@ def run_folder(run: str | Path) -> Path:
 def copy(source: str, out: Path | None) -> tuple[Path, list[str]]:
     """Write a copy of a config, NAME or NAME:VARIANT, or of studies/NAME; the file and the words of its command.
 
-    `out` None is the last part of the name, in the working directory.
-
-    Raises:
-      ValueError: there is no such config, or the file exists, is in a bucket or does not end in .py.
+    `out` None is the last part of the name, in the working directory. `ValueError` if it exists or cannot be a config.
     """
     name, _, variant = source.partition(":")
     known = names(studies=True)

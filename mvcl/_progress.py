@@ -1,7 +1,6 @@
 """Progress of long work: what is being done, how much of it, the rate and the time left.
 
-On a terminal rich draws a line for each work that goes on; in a file a line is written now and then. Work is reported
-by module-level functions, so that no function takes an object for it.
+On a terminal rich draws a line for each work that goes on; in a file a line is written now and then.
 """
 
 import sys
@@ -28,15 +27,21 @@ def track(
     `what` is the work, for a message ("encoding train"), `unit` an item in the plural.
     """
     started = time.monotonic()
-    with _shown(what, total, unit) as task:
+    with during(what, total, unit) as task:
         for done, item in enumerate(items, 1):
             if _state.check is not None:
                 _state.check()
             yield item
             passed = time.monotonic() - started
             rate = done / max(passed, 1e-9)
-            speed = f"{rate:,.0f}/s" if rate >= 100 else f"{rate:.3g}/s"
-            speed = f" {unit}, {1 / rate:.3g} s each" if rate < 1 else f" {unit}, {speed}"
+            speed = (
+                f"{rate:,.0f}/s"
+                if rate >= 100
+                else f"{rate:.3g}/s"
+                if rate >= 1
+                else f"{1 / rate:.3g} s each"
+            )
+            speed = f" {unit}, {speed}"
             if task is not None:
                 _state.bars.update(task, completed=done, rate=speed)
             elif time.monotonic() >= _state.due:
@@ -46,20 +51,45 @@ def track(
 
 
 @contextmanager
-def during(what: str) -> Iterator[None]:
-    """Context of work without items, such as compiling, or of work that reports itself with `show`.
+def during(what: str, total: int | None = None, unit: str = "") -> Iterator[int | None]:
+    """Context of work, such as compiling; the value is the number of its line on a terminal.
 
     In a file, work of many seconds that wrote nothing has a line at its end.
     """
     if _state.check is not None:
         _state.check()
-    started = time.monotonic()
-    with _shown(what, None, "") as task:
-        due = _state.due
-        yield
+    outermost, started = not _state.names, time.monotonic()
+    if outermost:
+        _state.due = started + _FIRST
+        if sys.stdout.isatty() and not _state.silent:
+            from rich import console, progress  # a tenth of a second: only at a terminal
+
+            _state.bars = progress.Progress(
+                progress.TextColumn("{task.description}", markup=False),
+                progress.BarColumn(bar_width=20),
+                progress.TextColumn("{task.completed:,.0f} of {task.total}{task.fields[rate]}"),
+                progress.TimeElapsedColumn(),
+                progress.TimeRemainingColumn(),
+                # The terminal of now: where a study redirects what a run prints, the bars stay there.
+                transient=True,
+                console=console.Console(file=sys.stdout),
+            )
+            _state.bars.start()
+    _state.names.append(what)
+    bars, due = _state.bars, _state.due
+    task = None if bars is None else bars.add_task(what, total=total, rate=f" {unit}" if unit else "")
+    try:
+        yield task
         passed = time.monotonic() - started
         if task is None and passed > _FIRST and _state.due == due:
             line(f"{': '.join(_state.names)}: {duration(passed)}")
+    finally:
+        del _state.names[len(_state.names) - 1 - _state.names[::-1].index(what)]
+        if task is not None:
+            bars.remove_task(task)
+        if outermost and bars is not None:
+            bars.stop()
+            _state.bars = None
 
 
 def show(text: str) -> None:
@@ -105,37 +135,3 @@ def duration(seconds: float) -> str:
     if hours:
         return f"{hours}h{minutes:02d}m"
     return f"{minutes}m{int(seconds):02d}s" if minutes else f"{int(seconds)} s"
-
-
-@contextmanager
-def _shown(what: str, total: int | None, unit: str) -> Iterator[int | None]:
-    """Show work while it goes on: rich's number of its line on a terminal, else None."""
-    outermost = not _state.names
-    if outermost:
-        _state.due = time.monotonic() + _FIRST
-        if sys.stdout.isatty() and not _state.silent:
-            from rich import console, progress  # a tenth of a second: only at a terminal
-
-            _state.bars = progress.Progress(
-                progress.TextColumn("{task.description}", markup=False),
-                progress.BarColumn(bar_width=20),
-                progress.TextColumn("{task.completed:,.0f} of {task.total}{task.fields[rate]}"),
-                progress.TimeElapsedColumn(),
-                progress.TimeRemainingColumn(),
-                # The terminal of now: where a study redirects what a run prints, the bars stay there.
-                transient=True,
-                console=console.Console(file=sys.stdout),
-            )
-            _state.bars.start()
-    _state.names.append(what)
-    bars = _state.bars
-    task = None if bars is None else bars.add_task(what, total=total, rate=f" {unit}" if unit else "")
-    try:
-        yield task
-    finally:
-        del _state.names[len(_state.names) - 1 - _state.names[::-1].index(what)]
-        if task is not None:
-            bars.remove_task(task)
-        if outermost and bars is not None:
-            bars.stop()
-            _state.bars = None

@@ -105,16 +105,6 @@ def test_an_installed_package_runs_a_study(installed, tmp_path):
         assert "MV-DHEL" in call(installed, "study", name, "--scale", "smoke", "--dry-run", cwd=tmp_path)
 
 
-@pytest.mark.slow
-def test_the_first_command_of_the_readme(installed, tmp_path):
-    """`mvcl train digits`, as it is."""
-    table = call(installed, "train", "digits", cwd=tmp_path, TFDS_DATA_DIR=str(tmp_path / "data"))
-    found = re.search(r"trained encoder +(\S+) +(\S+)", table)
-    assert found is not None
-    assert float(found[1]) > 0.97
-    assert (tmp_path / "runs" / "digits" / "report.html").is_file()
-
-
 def test_the_citation_names_the_version_and_the_papers():
     """With the required keys of the Citation File Format 1.2.0, of https://doi.org/10.5281/zenodo.5171937."""
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())

@@ -31,15 +31,8 @@ Key = list[tuple[str, int, str]]  # symbol, number of the colour, name
 def write_report(run_dirs: Sequence[Path], out: Path) -> Path:
     """Write one self-contained HTML page for one run, or comparing several.
 
-    One run: configuration, curves (the loss with its chance level), evaluation table with protocols, views of a few
-    examples and a t-SNE plot of the test embeddings. Several: one table of results, in which runs that differ in the
-    seed alone are one row, paired differences to the first run, the curves in common plots, geometry and refreshes.
-    The page loads no other files; it lists missing and damaged files with the commands that write them.
-
-    Args:
-      run_dirs: run folders as `mvcl train` writes them: config.json, metrics.jsonl, evaluation.json, views.npz,
-        embeddings.npz, each of which may be missing or damaged.
-      out: file to write, atomically; its folder is created if missing. It is returned too.
+    Of several, runs that differ in the seed alone are one row. The page loads no other files; it lists missing and
+    damaged files of the run folders with the commands that write them. `out` is written atomically, and returned.
 
     Raises:
       ValueError: there are no run folders, or one of them is not a folder.

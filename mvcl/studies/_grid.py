@@ -25,34 +25,24 @@ class Task(Protocol):
     """The work of a cell, a frozen dataclass: its fields decide whether a finished cell is still valid."""
 
     def run(self, folder: Path, seed: int) -> Sequence[Values]:
-        """Do the work and return what was measured.
+        """Do the work and return what was measured: an entry for each network trained side by side, usually one.
 
-        Args:
-          folder: for its files; called again after a kill, it goes on with what is there.
-          seed: of all random draws.
-
-        Returns:
-          Measure name -> value, an entry for each network that was trained side by side, usually one.
+        Called again after a kill, it goes on with the files in its folder. `seed` is that of all random draws.
         """
 
 
 def changed(config: Config, changes: Mapping[str, Any]) -> Config:
-    """The config with values replaced by dotted name, {"views.k": 4, "objective": losses.mv_dhel}.
-
-    Raises:
-      ValueError: there is no such field.
-    """
+    """The config with values replaced by dotted name, {"views.k": 4}; `ValueError` if there is no such field."""
     for name, value in changes.items():
         config = training.replace_at(config, name.split("."), value)
     return config
 
 
 def results(folder: Path) -> list[Values]:
-    """The results of a finished run, of evaluation.json and metrics.jsonl.
+    """The results of a finished run: one entry.
 
-    Returns:
-      One entry: the results of the trained encoder under their names; those of the untrained encoder and the raw input
-      under "untrained encoder: NAME" and "raw input: NAME"; "loss", the mean over the logged steps of the last epoch.
+    It has the results of the trained encoder under their names, those of the untrained encoder and the raw input under
+    "untrained encoder: NAME" and "raw input: NAME", and "loss", the mean over the logged steps of the last epoch.
     """
     rows = json.loads((folder / "evaluation.json").read_text())["rows"]
     found: Values = {
@@ -245,11 +235,7 @@ class Found:
 
 
 def select(study: Study, factors: Factors) -> tuple[Cell, ...]:
-    """The cells with these levels of these factors.
-
-    Raises:
-      ValueError: cells have no such factor.
-    """
+    """The cells with these levels of these factors; `ValueError` if cells have no such factor."""
     known = study.cells[0].factors
     if unknown := [name for name in factors if name not in known]:
         raise ValueError(f"cells are chosen by the factors {', '.join(known)}, got {unknown[0]!r}")
@@ -280,11 +266,7 @@ def study_files() -> list[Path]:
 
 
 def find(name: str) -> Path:
-    """The file of a study, given by the name or as a path.
-
-    Raises:
-      ValueError: there is none.
-    """
+    """The file of a study, given by the name or as a path; `ValueError` if there is none."""
     if name.endswith(".py"):
         if not Path(name).is_file():
             raise ValueError(f"no study at {name}; `mvcl study --list` lists those of the project")
@@ -299,11 +281,7 @@ def find(name: str) -> Path:
 
 
 def scales(file: Path) -> dict[str, Callable[..., Study]]:
-    """Scale -> function of a study file, in the order paper, small, smoke.
-
-    Raises:
-      ValueError: the file is none of a study.
-    """
+    """Scale -> function of a study file, in the order paper, small, smoke; `ValueError` if it has none."""
     module = vars(training.config_module(file))
     found = {scale: module[scale] for scale in SCALES if inspect.isfunction(module.get(scale))}
     if not found:

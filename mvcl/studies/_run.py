@@ -1,7 +1,7 @@
 """Run a study, each cell with each seed in a folder of its own; here, in several processes or on SLURM.
 
-Each of several processes is the same command with `--worker`: it takes cells that no other process holds. Nothing hands
-out work, so a process may die, and more may be started, at any time.
+Each of several processes is the same command with `--worker`, which takes cells that no other process holds: one may
+die, and more may be started, at any time.
 """
 
 import collections
@@ -115,13 +115,9 @@ def _changes(old: Any, new: Any) -> list[str]:
 
 
 def run(study: Study, folder: Path, *, again: bool = False) -> int:
-    """Run what is missing or failed, and with `again` what is stale, from nothing; several processes may do so at once.
+    """Run what is missing or failed, and with `again` what is stale, from nothing; return how many places failed.
 
-    A process takes the seeds of a cell one after the other, which compile once; then seeds of cells that others began.
-    A signal ends it: a run saves its state, and nothing else begins.
-
-    Returns:
-      The number of places that failed.
+    Several processes may do so at once. The seeds of a cell follow each other, so that they compile once.
 
     Raises:
       Interrupted: a signal stopped a run; its state is saved.

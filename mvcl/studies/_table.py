@@ -29,12 +29,8 @@ _NOT_ABOVE = (
 def run_study(opened: Opened, folder: Path, options: _run.Options) -> tuple[Path, int]:
     """Run what is missing or has failed, and write the page; after an interruption too, of what there is.
 
-    Returns:
-      The page, and the number of runs that failed or are missing.
-
-    Raises:
-      Interrupted: a signal stopped a run; its state is saved.
-      RuntimeError: another process ended by a signal of its own.
+    Returns the page, and the number of runs that failed or are missing. Raises as `run`, and `RuntimeError` if another
+    process ended by a signal.
     """
     try:
         if options.slurm is not None or options.jobs > 1:

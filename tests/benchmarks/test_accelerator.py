@@ -59,37 +59,28 @@ def test_slices_resume_and_repeat_nothing(tmp_path, monkeypatch, capsys):
     assert measured == ["mv_dhel", "info_nce", "info_nce"]
 
 
-def test_piece_that_is_killed_is_begun_once_more(tmp_path, monkeypatch):
+def test_piece_that_is_killed_is_begun_once_more_and_one_without_memory_fails(tmp_path, monkeypatch):
     def killed(name):
         raise SystemExit
+
+    def measured(name):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory\nmore")
 
     stub_losses(monkeypatch, killed)
     for starts in (1, 2):
         with pytest.raises(SystemExit):
             call(tmp_path, "--only", "losses")
         assert record_of(tmp_path)["pieces"] == {"losses mv_dhel 32": {"starts": starts}}
-    stub_losses(monkeypatch, lambda name: LOSS)
-    assert call(tmp_path, "--only", "losses") == 1
-    pieces = record_of(tmp_path)["pieces"]
-    assert pieces["losses mv_dhel 32"] == {"failed": "did not end when it was begun 2 times"}
-    assert pieces["losses info_nce 32"]["result"] == LOSS
-    assert call(tmp_path, "--only", "losses", "--again", "losses mv_dhel 32") == 0
-    assert record_of(tmp_path)["pieces"]["losses mv_dhel 32"]["result"] == LOSS
-
-
-def test_piece_without_memory_fails_and_others_go_on(tmp_path, monkeypatch):
-    def measured(name):
-        if name == "mv_dhel":
-            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory\nmore")
-        return LOSS
-
     stub_losses(monkeypatch, measured)
     assert call(tmp_path, "--only", "losses") == 1
     pieces = record_of(tmp_path)["pieces"]
-    assert pieces["losses mv_dhel 32"] == {"failed": "JaxRuntimeError: RESOURCE_EXHAUSTED: out of memory"}
-    assert "result" in pieces["losses info_nce 32"]
+    assert pieces["losses mv_dhel 32"] == {"failed": "did not end when it was begun 2 times"}
+    assert pieces["losses info_nce 32"] == {"failed": "JaxRuntimeError: RESOURCE_EXHAUSTED: out of memory"}
     assert call(tmp_path, "--write", str(tmp_path)) == 0
-    assert "| mv_dhel 32 | failed: JaxRuntimeError: RESOURCE" in (tmp_path / "accelerator.md").read_text()
+    assert "| info_nce 32 | failed: JaxRuntimeError: RESOURCE" in (tmp_path / "accelerator.md").read_text()
+    stub_losses(monkeypatch, lambda name: LOSS)
+    assert call(tmp_path, "--only", "losses", "--again", "losses mv_dhel 32") == 1
+    assert record_of(tmp_path)["pieces"]["losses mv_dhel 32"]["result"] == LOSS
 
 
 @pytest.mark.parametrize(

@@ -38,16 +38,11 @@ def judged(claim, factors, values):
     return claim.judge(found_of(study_of(factors, [claim]), values))
 
 
-# ---- intervals
-
-
-@pytest.mark.parametrize("level", [0.8, 0.95, 0.999])
-@pytest.mark.parametrize("seeds", [2, 3, 10, 100])
+@pytest.mark.parametrize(("seeds", "level"), [(2, 0.95), (3, 0.8), (10, 0.999)])
 def test_interval_is_that_of_scipy(rng, seeds, level):
     x = rng.normal(3, 2, seeds)
-    found = interval(x, level)
     low, high = stats.t.interval(level, seeds - 1, loc=x.mean(), scale=stats.sem(x))
-    np.testing.assert_allclose(found, (x.mean(), low, high, seeds), rtol=1e-10)
+    np.testing.assert_allclose(interval(x, level), (x.mean(), low, high, seeds), rtol=1e-10)
 
 
 def test_interval_of_few_values():
@@ -76,9 +71,6 @@ def test_measures_in_per_cent_are_judged_in_per_cent():
     study = study_of([{"f": "a"}], [claim], measures=(Measure(name="m", percent=True),))
     verdict = claim.judge(found_of(study, [[0.499, 0.5, 0.501]]))
     assert verdict == (HOLDS, "f a: +50.00 [49.75, 50.25], 3 seeds")
-
-
-# ---- Above
 
 
 A_B = [{"f": "a"}, {"f": "b"}]
@@ -143,20 +135,6 @@ def test_above_compares_cells_with_the_same_other_factors():
     # A cell is not compared with itself, nor with one that is not there.
     everything = Above(**KEYS, cells={}, than=({"f": "a"},))
     assert [a.name for a, _ in everything.about(study_of(factors[1:], [everything]))] == ["f b, k 4"]
-
-
-def test_refutation_is_rarely_wrong():
-    """All cells are alike. The claim that one is above six others, not refuted by the truth, is refuted in at most
-    2.5 % of studies: 5 % for all together, half of it below 0. Without correction it would be in some 9 %.
-    """
-    draws = np.random.default_rng(2).normal(size=(800, 7, 5)).tolist()
-    answers = [judged(ABOVE_SIX, SEVEN, trial).answer for trial in draws]
-    error = 3 * math.sqrt(0.025 * 0.975 / 800)
-    assert 0.003 < answers.count(REFUTED) / 800 < 0.025 + error
-    assert answers.count(HOLDS) / 800 < 0.025 + error
-
-
-# ---- Trend, Gain, Within
 
 
 LINE = [{"f": "a", "k": k} for k in (8, 2, 4)]  # in no order
@@ -239,11 +217,6 @@ def test_rules_name_what_they_compare():
     within = Within(**KEYS, cells={}, low=-1, high=2)
     assert "means over seeds: holds if all 95% intervals are at least -1 and at most 2; " in within.rule
     assert "paired differences" in dataclasses.replace(within, than=({"f": "b"},)).rule
-    for claim in (ABOVE, trend, within, Gain(**KEYS, cells={}, than=({"f": "b"},), along="k")):
-        assert "95% for all together (Bonferroni)" in claim.rule
-
-
-# ---- what a study refuses
 
 
 CELLS = [{"f": "a", "k": 2}, {"f": "b", "k": 2}]
