@@ -5,23 +5,15 @@ import os
 import select
 import shutil
 import subprocess
-import sys
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None
 )
-# Chromium reads commands from descriptor 3 and answers on 4; messages end with a zero byte.
-LAUNCH = """import os, sys
-r, w = map(int, sys.argv[1:3])
-os.dup2(r, 3)
-os.dup2(w, 4)
-os.execv(sys.argv[3], sys.argv[3:])
-"""
 # Pictures that are not drawn, texts whose contrast is below 4.5, and how much wider the page is than its window.
 LOOK = """(() => {
   const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
@@ -54,17 +46,6 @@ def needed(test):
     """Marks a test of minutes, which is skipped where there is no browser."""
     missing = pytest.mark.skipif(CHROMIUM is None, reason="no chromium or chrome binary on the PATH")
     return pytest.mark.slow(missing(test))
-
-
-@dataclass
-class Seen:
-    """Events while a page was open, and what a script has measured on a desk and a phone, light and dark."""
-
-    errors: list[str] = field(default_factory=list)
-    requests: list[str] = field(default_factory=list)
-    light: dict = field(default_factory=dict)
-    phone: dict = field(default_factory=dict)
-    dark: dict = field(default_factory=dict)
 
 
 class Browser:
@@ -105,7 +86,7 @@ class Browser:
         return self.call("Runtime.evaluate", expression=script, returnByValue=True)["result"]["value"]
 
     def open(self, url, act=None, measure=LOOK):
-        """What a page shows; `act` is called at the end."""
+        """What a page shows on a desk (`light`, `dark`) and a phone, its errors and requests; `act` is called last."""
         self.session = {}
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)
@@ -116,7 +97,7 @@ class Browser:
         self.call("Page.navigate", url=url)
         while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
             self.events.append(self.receive(30))
-        seen, size = Seen(), {"height": 900, "deviceScaleFactor": 1}
+        seen, size = SimpleNamespace(errors=[], requests=[]), {"height": 900, "deviceScaleFactor": 1}
         looks = ("light", 1100, "light"), ("phone", 360, "light"), ("dark", 1100, "dark")
         for name, width, scheme in looks:
             self.call("Emulation.setDeviceMetricsOverride", width=width, mobile=width < 500, **size)
@@ -147,7 +128,8 @@ def chromium(profile):
     flags += " disable-extensions disable-component-update remote-debugging-pipe"
     process = subprocess.Popen(
         [
-            *(sys.executable, "-c", LAUNCH, str(command_read), str(answer_write), CHROMIUM),
+            # It reads commands from descriptor 3 and answers on 4; messages end with a zero byte.
+            *("bash", "-c", f'exec "$@" 3<&{command_read} 4>&{answer_write}', "-", CHROMIUM),
             *(f"--{flag}" for flag in [*flags.split(), f"user-data-dir={profile}"]),
         ],
         pass_fds=(command_read, answer_write),

@@ -45,30 +45,11 @@ def test_a_trace_is_of_one_run(tmp_path, capsys):
 
 
 def test_train_prints_the_table_and_writes_the_report(trained, capsys):
-    assert run("train", "digits:smoke", "--workdir", trained, *SMALL) == 0
+    assert run("train", trained / "config.json", "--workdir", trained) == 0  # finished: nothing is trained
     out = capsys.readouterr().out
     for words in ("trained encoder", "untrained encoder", "raw input", "10 labels/class", "report.html"):
         assert words in out
     assert (trained / "report.html").stat().st_size > 10_000
-
-
-@pytest.mark.exhaustive
-def test_trains_from_a_saved_config(trained, tmp_path, capsys):
-    assert run("train", trained / "config.json", "--workdir", tmp_path / "b") == 0
-    assert (tmp_path / "b" / "config.json").read_text() == (trained / "config.json").read_text()
-    a, b = (json.loads((w / "evaluation.json").read_text()) for w in (trained, tmp_path / "b"))
-    assert a == b
-
-
-@pytest.mark.exhaustive
-def test_chooses_objectives_by_name(tmp_path):
-    options = "objective:one_vs_rest objective.pair:info_nce --objective.pair.temperature 0.3 optimizer:sgd"
-    assert run("train", "digits", "--workdir", tmp_path / "c", *SMALL, *options.split()) == 0
-    saved = json.loads((tmp_path / "c" / "config.json").read_text())
-    assert saved["objective"]["_function"] == "mvcl.losses.one_vs_rest"
-    assert saved["objective"]["pair"]["temperature"] == 0.3
-    assert saved["optimizer"]["momentum"] == 0.9
-    assert "b1" not in saved["optimizer"]
 
 
 def test_evaluate_prints_the_table_and_export_writes_the_encoder(trained, tmp_path, capsys):

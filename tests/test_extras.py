@@ -27,17 +27,6 @@ def without(hidden, code, *, cwd=ROOT):
     return done.returncode, done.stdout, done.stderr
 
 
-def direct(requirements):
-    """Distributions named by requirements, including those of mvcl's extras."""
-    found = set()
-    for requirement in map(Requirement, requirements):
-        if requirement.name == "mvcl":
-            found |= direct(r for extra in requirement.extras for r in EXTRAS[extra])
-        else:
-            found.add(canonicalize_name(requirement.name))
-    return found
-
-
 def closure(requirements):
     """Installed distributions of requirements and their dependencies."""
     seen, todo = set(), [Requirement(r) for r in requirements]
@@ -120,7 +109,8 @@ def test_every_import_is_declared_and_guarded():
     for path in (ROOT / "mvcl").rglob("*.py"):
         for line, name, extra in imports(ast.parse(path.read_text())):
             module = name.partition(".")[0]
-            allowed = direct([*PROJECT["dependencies"], *([f"mvcl[{extra}]"] if extra else [])])
+            declared = map(Requirement, [*PROJECT["dependencies"], *(EXTRAS[extra] if extra else [])])
+            allowed = {canonicalize_name(requirement.name) for requirement in declared}
             known = module == "mvcl" or module in sys.stdlib_module_names
             assert known or MODULES.get(module, {module}) & allowed, (
                 f"{path.name}:{line}: {module} of no extra"

@@ -25,17 +25,7 @@ ALLOWED = {
     "_commands": {"training", "evaluation", "report", "data", "models", "studies"},
     "__main__": {"cli"},
 }
-ROOT_PRIVATE = {
-    "_buckets",
-    "_checks",
-    "_commands",
-    "_configs",
-    "_extras",
-    "_files",
-    "_lazy",
-    "_numerics",
-    "_progress",
-}
+ROOT_PRIVATE = {path.stem for path in ROOT.glob("_*.py")}
 
 
 def imported(path: Path) -> set[str]:

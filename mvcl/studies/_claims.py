@@ -92,18 +92,14 @@ class Trend(Claim):
         lines, answers, reasons = self.about(found.study), [], []
         # The steps of each line, and from its first to its last cell, which of two cells is the step.
         level = 1 - 0.05 / sum(len(line) if len(line) > 2 else 1 for line in lines)
-
-        def ends(pair: tuple[Cell, Cell], level: float = 0.95) -> tuple[float, float]:
-            """The least and the largest rise, or fall."""
-            of = difference(found, *(pair if self.rises else pair[::-1]), self.measure, level)
-            return of.low, of.high
-
         for line in lines:
-            whole, steps = (line[-1], line[0]), [(b, a) for a, b in itertools.pairwise(line)]
-            holds = ends(whole)[0] > 0 and not any(ends(step)[1] < 0 for step in steps)
-            refuted = any(ends(pair, level)[1] < 0 for pair in (whole, *steps))
+            pairs = [(line[-1], line[0]), *((b, a) for a, b in itertools.pairwise(line))]
+            ways = pairs if self.rises else [pair[::-1] for pair in pairs]
+            whole, *steps = [difference(found, *pair, self.measure) for pair in ways]
+            holds = whole.low > 0 and not any(step.high < 0 for step in steps)
+            refuted = any(difference(found, *pair, self.measure, level).high < 0 for pair in ways)
             answers.append(_answer(holds, refuted))
-            reasons.append(f"{_named(*whole)}: {_text(difference(found, *whole, self.measure))}")
+            reasons.append(f"{_named(*pairs[0])}: {_text(difference(found, *pairs[0], self.measure))}")
         return _verdict(answers, reasons)
 
 

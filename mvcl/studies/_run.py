@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 
@@ -60,8 +60,7 @@ class Place:
         return f"{self.cell.name}, seed {self.seed}"
 
 
-@dataclasses.dataclass(frozen=True)
-class Look:
+class Look(NamedTuple):
     """The state of a place; `stale` if its config, or code of the study file that it uses, has changed since."""
 
     state: Literal["finished", "stale", "failed", "missing"]
@@ -235,7 +234,7 @@ def overview(opened: Opened, folder: Path) -> str:
     """The runs of a study by state, one in a line, with the reasons of those that are stale or failed."""
     lines, counts = [], collections.Counter[str]()
     for place in places(opened.study, folder):
-        state, _, reasons = dataclasses.astuple(look(place))
+        state, _, reasons = look(place)
         lines.append(f"{state:8}  {place.name}" + (f": {'; '.join(reasons[:3])}" if reasons else ""))
         counts[state] += 1
     total = ", ".join(f"{count} {state}" for state, count in counts.items())
