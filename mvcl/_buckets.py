@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from mvcl import _extras, _progress
+from mvcl import _lazy, _progress
 
 
 def path(given: str | os.PathLike[str]) -> Path:
@@ -36,7 +36,7 @@ def path(given: str | os.PathLike[str]) -> Path:
     if not bucket:
         raise ValueError(f"{text} names no bucket; write gs://BUCKET/FOLDER")
     _reach(bucket)
-    with _extras.needed("bucket", by=text):
+    with _lazy.needed("bucket", by=text):
         from etils import epath
 
     return cast(Path, epath.Path(f"gs://{found[1]}"))  # it has pathlib's methods
@@ -127,7 +127,7 @@ def local_copy(given: str | os.PathLike[str]) -> Path:
 
 def _client() -> Any:
     """fsspec's file system of the buckets."""
-    with _extras.needed("bucket", by="gs://"):
+    with _lazy.needed("bucket", by="gs://"):
         import fsspec
     return fsspec.filesystem("gs")
 
@@ -136,7 +136,7 @@ def _client() -> Any:
 def _reach(bucket: str) -> None:
     """Import the client of a bucket and list one object."""
     where = f"gs://{bucket}"
-    with _extras.needed("bucket", by=where):
+    with _lazy.needed("bucket", by=where):
         importlib.import_module("gcsfs")
         import fsspec
     os.environ.setdefault("EPATH_USE_TF", "false")  # one client, whether TensorFlow is installed or not

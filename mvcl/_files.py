@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import numpy as np
 
-from mvcl import _buckets, _extras
+from mvcl import _buckets, _lazy
 
 
 @contextmanager
@@ -85,7 +85,7 @@ def reading(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
     """
     try:
         yield
-    except _extras.MissingExtra:
+    except _lazy.MissingExtra:
         raise
     except Exception as error:
         text = " ".join(str(error).split())[:500]
@@ -100,7 +100,7 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        if isinstance(error, _extras.MissingExtra) or str(path) in str(error):
+        if isinstance(error, _lazy.MissingExtra) or str(path) in str(error):
             raise
         raise ValueError(f"{path}: {error}") from error
 

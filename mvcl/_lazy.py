@@ -1,9 +1,10 @@
-"""Packages whose modules are imported when one of their names is first used."""
+"""Imports on demand: of a package's modules when one of their names is first used, and of extras."""
 
 import ast
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,3 +37,21 @@ def exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]
         return found
 
     return attribute, lambda: sorted({*vars(module), *homes}), sorted(homes)
+
+
+class MissingExtra(ImportError, ValueError):
+    """A module of an extra is not installed. Also a `ValueError`, so that the command exits with code 2."""
+
+
+@contextmanager
+def needed(extra: str, by: str) -> Iterator[None]:
+    """Context for imports that need an extra of pyproject.toml; `by` is what needs them.
+
+    Raises:
+      MissingExtra: a module is not installed; the message names it and the command that installs it.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = str(error.name).partition(".")[0]
+        raise MissingExtra(f"{by} needs {package}: pip install 'mvcl[{extra}]'", name=package) from error

@@ -91,10 +91,10 @@ for f in (
 
 
 def imports(node, extra=None):
-    """Line and module of each import, and the extra of the `with _extras.needed` around it, or None."""
+    """Line and module of each import, and the extra of the `with _lazy.needed` around it, or None."""
     if isinstance(node, ast.With):
         for call in (item.context_expr for item in node.items):
-            if isinstance(call, ast.Call) and ast.unparse(call.func) == "_extras.needed":
+            if isinstance(call, ast.Call) and ast.unparse(call.func) == "_lazy.needed":
                 extra = ast.literal_eval(call.args[0])
     elif isinstance(node, ast.Import):
         yield from ((node.lineno, alias.name, extra) for alias in node.names)

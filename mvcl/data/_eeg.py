@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from mvcl import _buckets, _extras, _files
+from mvcl import _buckets, _files, _lazy
 from mvcl.data._prepared import Item, Preparer, data_root, open_prepared, write_shards
 from mvcl.data._splits import ExampleSpec, Outline, Split, decoding
 
@@ -290,6 +290,6 @@ def _number(channel: str, there: Sequence[str], origin: str) -> int:
 
 
 def _library(name: str) -> Any:
-    with _extras.needed("eeg", by="reading EEG"), warnings.catch_warnings():
+    with _lazy.needed("eeg", by="reading EEG"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # importing wfdb 4.3 with pandas 3.1 gives a deprecation warning
         return importlib.import_module(name)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from mvcl import _buckets, _extras, _files, _progress
+from mvcl import _buckets, _files, _lazy, _progress
 from mvcl.data._features import Raw, Scaling, check_distinct, chosen, splits_of
 from mvcl.data._splits import ExampleSpec, Outline, Split
 
@@ -103,7 +103,7 @@ def _read_mat(path: Path) -> dict[str, Any]:
     with contextlib.suppress(NotImplementedError):  # version 7.3, an HDF5 file
         found = scipy.io.loadmat(str(path))
         return {name: _plain(value) for name, value in found.items() if name[:2] != "__"}
-    with _extras.needed("tables", by=f"reading {path}, a MATLAB 7.3 file,"):
+    with _lazy.needed("tables", by=f"reading {path}, a MATLAB 7.3 file,"):
         import h5py
     with h5py.File(path, "r") as file:
         return {name: _plain_hdf5(file[name]) for name in file if not name.startswith("#")}
@@ -247,7 +247,7 @@ def _of_folder(folder: Path, id_column: str, wanted: str) -> Raw:
 
 def _read_table(file: Path) -> Any:
     """A .csv or .parquet file as a pandas DataFrame."""
-    with _extras.needed("tables", by=f"reading {file}"):
+    with _lazy.needed("tables", by=f"reading {file}"):
         from pyarrow import csv, parquet
     with _files.reading(file, f"{file.suffix} file"):
         # pyarrow's numbers are exact, unlike those of pandas' default parser.

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from mvcl import _buckets, _extras, _files, _progress
+from mvcl import _buckets, _files, _lazy, _progress
 from mvcl.data._images import image_split
 from mvcl.data._prepared import data_root, lock
 from mvcl.data._splits import ExampleSpec, Outline, Split, keep, select
@@ -76,7 +76,7 @@ def prepare(name: str, directory: str | None = None) -> Path:
     root = data_root(directory)
     if _buckets.is_remote(root):
         return _buckets.uploaded(root, lambda local: prepare(name, local)) / name.replace(":", "/")
-    with _extras.needed("tensorflow", by=f"preparing {name}"):
+    with _lazy.needed("tensorflow", by=f"preparing {name}"):
         import tensorflow  # noqa: F401
     import tensorflow_datasets as tfds
 

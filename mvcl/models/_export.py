@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from mvcl import _buckets, _extras, _files
+from mvcl import _buckets, _files, _lazy
 from mvcl.models._layers import EncoderConfig
 from mvcl.models._resnet import ResNet
 from mvcl.models._vit import Frozen, ViT
@@ -49,7 +49,7 @@ def export(encoder: nnx.Module, config: EncoderConfig, path: str | os.PathLike[s
 
     The file is written atomically. Raises OSError if it cannot be written.
     """
-    with _extras.needed("export", by="an exported encoder"):
+    with _lazy.needed("export", by="an exported encoder"):
         from safetensors import SafetensorError
         from safetensors.numpy import save_file
 
@@ -81,7 +81,7 @@ def load_exported(encoder: nnx.Module, path: str | os.PathLike[str]) -> None:
     ignored. Raises ValueError, without changing the encoder, if a name is missing or unknown, a shape differs, or the
     file is not a safetensors file.
     """
-    with _extras.needed("export", by="an exported encoder"):
+    with _lazy.needed("export", by="an exported encoder"):
         from safetensors.numpy import load_file
 
     if not os.path.isfile(path):

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mvcl import _buckets, _extras, _files, cli, data, training
+from mvcl import _buckets, _files, _lazy, cli, data, training
 from mvcl.training._checkpoints import Checkpoints
 from mvcl.training._folder import Clock, Log, claim
 
@@ -55,7 +55,7 @@ def test_the_extra_is_named(monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "gcsfs", None)
     _buckets._reach.cache_clear()
-    with pytest.raises(_extras.MissingExtra, match=r"^gs://b needs gcsfs: pip install 'mvcl\[bucket\]'$"):
+    with pytest.raises(_lazy.MissingExtra, match=r"^gs://b needs gcsfs: pip install 'mvcl\[bucket\]'$"):
         _buckets.path("gs://b/run")
     assert cli.main(["report", "gs://b/run"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
