@@ -40,7 +40,7 @@ test-newest:
 test-slow: .venv/.test
 	$(BIN)/python -m pytest -m slow
 
-# Each prints a table of trials at its end: several processes and devices against one; a run killed, filled, damaged.
+# Several processes and devices against one; a run killed, its disk filled, its files damaged.
 test-distributed: .venv/.test
 	$(BIN)/python -m pytest -m slow tests/faults/test_distributed.py
 

@@ -25,13 +25,13 @@ def checkpoints(run, *, whole):
     return done if whole else steps - done
 
 
-def test_kill_9_in_a_bucket(whole, tmp_path, report):
+def test_kill_9_in_a_bucket(whole, tmp_path):
     with bucket_server.connected() as environment:
         run = _buckets.path(f"gs://{bucket_server.BUCKET}/run")
-        moments = [kill_it(run, environment, kill) for kill in range(3)]
+        for kill in range(3):
+            kill_it(run, environment, kill)
         output = finish(start(run, env=environment))
-        resumed = re.search(r"resuming from step (\d+)", output)
-        assert resumed
+        assert re.search(r"resuming from step (\d+)", output)
         mvcl("evaluate", run, environment)
         (run / "report.html").unlink()
         mvcl("report", run, environment)
@@ -42,14 +42,10 @@ def test_kill_9_in_a_bucket(whole, tmp_path, report):
     table = json.loads((tmp_path / "copy" / "evaluation.json").read_text())
     assert table == json.loads((whole / "evaluation.json").read_text())
     assert not (ROOT / "gs:").exists()
-    report(
-        f"kill -9, 3 times, of a run in gs://: {', '.join(moments)}",
-        f"last resumed from step {resumed[1]}; bit-identical parameters, losses and evaluation",
-    )
 
 
 def kill_it(run, environment, kill):
-    """Start the run, kill it at some moment and check what it leaves; return the moment."""
+    """Start the run, kill it at some moment and check what it leaves."""
     before = checkpoints(run, whole=True)
     process = start(run, env=environment)
     if kill == 1:
@@ -64,7 +60,6 @@ def kill_it(run, environment, kill):
     assert done - before or kill == 1
     logged = [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert max(logged) >= max(done)  # all that the newest checkpoint stands for
-    return "in a checkpoint" if checkpoints(run, whole=False) else "between checkpoints"
 
 
 def mvcl(command, run, environment):

@@ -1,6 +1,4 @@
-"""Fault injection: a disturbed run ends with a message, and the repeated command gives bit-identical results.
-
-`make test-faults` runs these tests and prints a table."""
+"""Fault injection, by `make test-faults`: a disturbed run ends with a message; repeated, it gives bit-identical results."""
 
 import json
 import os
@@ -38,40 +36,28 @@ KILLS = 4  # per run
 
 
 @pytest.mark.parametrize("run", range(3))
-def test_kill_9(whole, tmp_path, report, run):
-    rng = random.Random(run)
-    workdir, moments, saved = tmp_path / "run", [], []
+def test_kill_9(whole, tmp_path, run):
+    """Killed while a checkpoint is written, twice, and at random times, twice."""
+    rng, workdir = random.Random(run), tmp_path / "run"
+    killed, in_a_checkpoint, saved = 0, 0, []
     for kill in range(KILLS):
         stale = half_written(workdir)  # left by the previous process
         process = start(workdir)
-        moment = "in a checkpoint" if kill < 2 else rng.choice(["starting", "training", "training"])
-        if moment == "starting":
-            time.sleep(rng.uniform(0, 6))
-        elif moment == "training":
-            before = (
-                (workdir / "metrics.jsonl").stat().st_size if (workdir / "metrics.jsonl").is_file() else 0
-            )
-            until(process, lambda before=before: size(workdir / "metrics.jsonl") > before)
-            time.sleep(rng.uniform(0, 0.5))
-        else:
+        if kill < 2:
             until(process, lambda stale=stale: half_written(workdir) - stale)
+        else:
+            time.sleep(rng.uniform(0, 4))
         if process.poll() is None:
-            now = half_written(workdir) - stale
             process.send_signal(signal.SIGKILL)
-            moments.append("in a checkpoint" if now else moment.replace("in a checkpoint", "training"))
+            killed += 1
         process.communicate()
+        in_a_checkpoint += bool(half_written(workdir) - stale)
         saved.append(max(whole_steps(workdir), default=0))
-    assert len(moments) == KILLS, "a run ended before it was killed"
-    assert moments.count("in a checkpoint") >= 1
+    assert killed == KILLS, "a run ended before it was killed"
+    assert in_a_checkpoint >= 1
     assert saved == sorted(saved)  # no saved checkpoint is lost
-    output = finish(start(workdir))
+    finish(start(workdir))
     same_bits(workdir, whole)
-    resumed = re.search(r"resuming from step (\d+)", output)
-    counted = ", ".join(f"{moments.count(m)} {m}" for m in sorted(set(moments)))
-    report(
-        f"kill -9, {KILLS} times: {counted}",
-        f"last resumed from step {resumed[1] if resumed else 0}; bit-identical parameters and losses",
-    )
 
 
 # Scores every 5 steps, by many small batches, and a final evaluation of three rows.
@@ -90,7 +76,7 @@ def scored(tmp_path_factory):
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["SIGKILL", "SIGTERM"])
 @pytest.mark.parametrize("stage", ["scoring", "final evaluation"])
-def test_stopped_in_an_evaluation(scored, tmp_path, report, stage, number):
+def test_stopped_in_an_evaluation(scored, tmp_path, stage, number):
     rng = random.Random(f"{stage} {number}")
     final, workdir, origin = stage == "final evaluation", tmp_path / "run", tmp_path / "start"
     origin.mkdir()
@@ -98,14 +84,13 @@ def test_stopped_in_an_evaluation(scored, tmp_path, report, stage, number):
         shutil.copytree(scored, origin, dirs_exist_ok=True)
         (origin / "evaluation.json").unlink()
     shutil.copytree(origin, workdir)
-    stopped, kept = [], 0
-    while len(stopped) < STOPS:
+    stopped = 0
+    while stopped < STOPS:
         process = start(workdir, *EVALUATED)
         step = stop_in_evaluation(process, workdir, number, rng.uniform(0, 2.0 if final else 0.2), final)
         if step is not None:
-            stopped.append(step)
+            stopped += 1
             assert max(whole_steps(workdir)) == step  # what was trained is saved
-            kept += (workdir / "evaluation.unfinished.json").is_file()
         elif (workdir / "evaluation.json").is_file():  # it ended before it was stopped: begin again
             shutil.rmtree(workdir)
             shutil.copytree(origin, workdir)
@@ -115,11 +100,6 @@ def test_stopped_in_an_evaluation(scored, tmp_path, report, stage, number):
     assert scores(workdir) == scores(scored)
     tables = [json.loads((folder / "evaluation.json").read_text()) for folder in (workdir, scored)]
     assert tables[0] == tables[1]
-    where = f", {kept} of them with finished rows" if final else f" after steps {sorted(set(stopped))}"
-    report(
-        f"{signal.Signals(number).name}, {STOPS} times in the {stage}{where}",
-        "no step trained twice; bit-identical parameters, losses, scores and tables",
-    )
 
 
 def stop_in_evaluation(process, workdir, number, wait, final):
@@ -149,10 +129,6 @@ def half_written(workdir):
     return found
 
 
-def size(path):
-    return path.stat().st_size if path.is_file() else 0
-
-
 @pytest.fixture(scope="module")
 def whole_of_two(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("runs") / "two"
@@ -161,7 +137,7 @@ def whole_of_two(tmp_path_factory):
 
 
 @pytest.mark.parametrize("victim", [0, 1])
-def test_one_of_two_processes_is_killed(whole_of_two, tmp_path, report, victim):
+def test_one_of_two_processes_is_killed(whole_of_two, tmp_path, victim):
     workdir = tmp_path / "run"
     launcher = start_many(workdir)
     wait_for_step(launcher, workdir, 8)
@@ -176,10 +152,6 @@ def test_one_of_two_processes_is_killed(whole_of_two, tmp_path, report, victim):
     assert "Traceback" not in output
     finish(start_many(workdir))
     same_bits(workdir, whole_of_two)
-    report(
-        f"kill -9 of process {victim} of 2",
-        f"the other: {messages[-1].split('mvcl: ')[1][:70]}...; bit-identical",
-    )
 
 
 def worker(launcher, rank):
@@ -217,7 +189,7 @@ def flip_a_bit(folder):
 
 
 @pytest.mark.parametrize("damage", [truncate, flip_a_bit], ids=lambda f: f.__name__)
-def test_damaged_checkpoint(whole, tmp_path, report, damage):
+def test_damaged_checkpoint(whole, tmp_path, damage):
     workdir = tmp_path / "run"
     shutil.copytree(whole, workdir)
     (workdir / "evaluation.json").unlink()
@@ -229,13 +201,9 @@ def test_damaged_checkpoint(whole, tmp_path, report, damage):
     assert fallback[1] == damaged.name
     same_bits(workdir, whole)
     assert list((workdir / "checkpoints" / "damaged").iterdir())
-    report(
-        f"{damage.__name__.replace('_', ' ')} in checkpoint {fallback[1]}",
-        f"resumed from {fallback[2]}; bit-identical",
-    )
 
 
-def test_disk_full_in_a_checkpoint(whole, tmp_path, report):
+def test_disk_full_in_a_checkpoint(whole, tmp_path):
     """Uses a small tmpfs, enlarged later; without permission to mount, a limit on the size of files."""
     workdir = tmp_path / "disk" / "run"
     workdir.parent.mkdir()
@@ -255,9 +223,6 @@ def test_disk_full_in_a_checkpoint(whole, tmp_path, report):
     finally:
         if mounted:
             subprocess.run(["umount", workdir.parent], check=True)
-    how = "a tmpfs of 240 KiB" if mounted else "a limit of 12 KB per file"
-    shortened = message.removeprefix("mvcl: ").replace(str(workdir), "RUN")
-    report(f"disk full: {how}", f"{shortened[:98]}...; bit-identical after enlarging the disk")
 
 
 def mount(folder, options):
@@ -284,7 +249,7 @@ def photos(tmp_path_factory):
 PHOTOS = ("data:folder", "views.policy:simclr", "--views.policy.image-size", "8", "--train.epochs", "1")
 
 
-def test_corrupt_image(photos, tmp_path, report):
+def test_corrupt_image(photos, tmp_path):
     folder = tmp_path / "photos"
     shutil.copytree(photos, folder)
     bad = folder / "train" / "dog" / "07.png"
@@ -302,13 +267,9 @@ def test_corrupt_image(photos, tmp_path, report):
     strict = finish(start(tmp_path / "limit", *options, "--train.corrupt-limit", "3"), 2)
     message = strict.strip().splitlines()[-1]
     assert re.search(r"mvcl: .*(cat|dog)/0\d.png.*--train.corrupt-limit", message), strict
-    report(
-        "one truncated image, then four",
-        "one skipped and logged, equal losses on 1 and 2 processes; with four and limit 3, the last stops the run",
-    )
 
 
-def test_stalled_reader(photos, tmp_path, report):
+def test_stalled_reader(photos, tmp_path):
     """Replaces an image by a pipe without a writer: opening it blocks."""
     folder = tmp_path / "photos"
     shutil.copytree(photos, folder)
@@ -316,22 +277,16 @@ def test_stalled_reader(photos, tmp_path, report):
     options = (*PHOTOS, "--data.path", folder, "--train.stall-seconds", "5", "--train.threads", "1")
     process = start(workdir, *options, "--train.steps", "100000", "--checkpoint.every-steps", "50")
     wait_for_step(process, workdir, 3)
-    begun = time.monotonic()
     stuck = folder / "train" / "cat" / "11.png"
     stuck.unlink()
     os.mkfifo(stuck)
     output = finish(process, 1, timeout=120)
-    took = time.monotonic() - begun
     message = output.strip().splitlines()[-1]
     assert re.search(r"mvcl: no batch for 5 s.*cat/11.png", message), output
     assert "--train.stall-seconds" in message
-    report(
-        "an image replaced by a pipe without a writer",
-        f"stopped after {took:.0f} s: {message[6:60]}... names the file",
-    )
 
 
-def test_non_finite_loss(tmp_path, report):
+def test_non_finite_loss(tmp_path):
     output = finish(
         start(tmp_path / "run", "optimizer:sgd", "--optimizer.learning-rate", "1e38"),
         1,
@@ -339,10 +294,9 @@ def test_non_finite_loss(tmp_path, report):
     message = output.strip().splitlines()[-1]
     assert re.search(r"mvcl: the loss is (nan|inf) at step \d+; ", message), output
     assert whole_steps(tmp_path / "run") == [] or max(whole_steps(tmp_path / "run")) < STEPS
-    report("a learning rate of 1e38", f"code 1: {message[6:75]}...")
 
 
-def test_sigterm_and_a_clock_set_back(whole, tmp_path, report):
+def test_sigterm_and_a_clock_set_back(whole, tmp_path):
     """A run that is stopped saves; time.time() jumps back repeatedly within it, and by a day before it goes on."""
     shim = tmp_path / "shim"
     shim.mkdir()
@@ -359,42 +313,14 @@ def test_sigterm_and_a_clock_set_back(whole, tmp_path, report):
     env = {"PYTHONPATH": str(shim), "BACK": "0"}
     process = start(workdir, env=env)
     wait_for_step(process, workdir, 5)
-    begun = time.monotonic()
     process.send_signal(signal.SIGTERM)
     output = finish(process, 128 + signal.SIGTERM, timeout=60)
-    took = time.monotonic() - begun
     step = int(re.search(r"saved at step (\d+) of 60", output)[1])
     assert step in whole_steps(workdir)
     finish(start(workdir, env=env | {"BACK": "86400"}))
     logged = [row["time"] for row in rows(workdir) if "time" in row]
     assert logged == sorted(logged)
-    times = event_times(workdir)
-    assert len(times) > STEPS
-    assert times == sorted(times)
     assert all(
         row["seconds_step"] >= 0 and row["views_per_second"] > 0 for row in rows(workdir) if "loss" in row
     )
     same_bits(workdir, whole)
-    report(
-        "SIGTERM; the clock set back 1 h every 2 s, and by a day",
-        f"saved step {step} and exited after {took:.1f} s with code 143; {len(times)} events in increasing time; "
-        "bit-identical",
-    )
-
-
-def event_times(workdir):
-    """Wall times of TensorBoard's events, file by file."""
-    from tensorboardX.event_file_writer import event_pb2
-    from tensorboardX.record_writer import RecordWriter  # noqa: F401  (the format: length, crc, bytes, crc)
-
-    times = []
-    files = sorted((workdir / "tensorboard").iterdir(), key=lambda f: f.stat().st_mtime)
-    for file in files:
-        content, at = file.read_bytes(), 0
-        while at < len(content):
-            length = int.from_bytes(content[at : at + 8], "little")
-            event = event_pb2.Event.FromString(content[at + 12 : at + 12 + length])
-            if event.HasField("summary"):
-                times.append(event.wall_time)
-            at += 16 + length
-    return times
