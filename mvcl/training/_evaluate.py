@@ -155,8 +155,9 @@ def encode_readable(
     if state is not None:
         apply = jax.tree_util.Partial(run.program.apply, *run.program.evaluated(state))
     features, readable = {}, {}
-    for name in run.config.evaluation.splits(tuple(run.splits)) if splits is None else splits:
+    for name in splits or ():
         check_split(run, name)
+    for name in run.config.evaluation.splits(tuple(run.splits)) if splits is None else splits:
         stream, options = in_order(run, name, f"{row}: encoding {name}", reading, crop=host_crop(run))
         features[name], index = evaluation.encode(apply, stream, **options)
         readable[name] = run.splits[name].only(index)

@@ -115,18 +115,15 @@ def _embedded(
     Given views have one embedding at a head that takes them together, as that of method `supervised`.
     """
     _evaluate.check_split(run, split)
-    config, used = run.config, run.splits[split]
-    if examples < 2:
-        raise ValueError(f"--examples must be at least 2, got {examples}")
+    config, used, k = run.config, run.splits[split], run.config.views.k if views is None else views
+    for name, value, least in (("examples", examples, 2), ("views", k, 1)):
+        if value < least:
+            raise ValueError(f"--{name} must be at least {least}, got {value}")
+    if used.spec.given and k != config.views.k:
+        raise ValueError(f"--views must be left out or {config.views.k}, the views given, got {views}")
+    drawn = (*config.view_names, *(f"view {view + 1}" for view in range(config.views.k, k)))[:k]
+    names = used.spec.view_names or drawn if used.spec.given else drawn
     rows = np.sort(np.random.default_rng(config.evaluation.seed).permutation(len(used))[:examples])
-    k = config.views.k if views is None else views
-    if k < 1:
-        raise ValueError(f"--views must be at least 1, got {k}")
-    names = (*config.view_names, *(f"view {view + 1}" for view in range(config.views.k, k)))[:k]
-    if used.spec.given:
-        if k != config.views.k:
-            raise ValueError(f"--views must be left out or {config.views.k}, the views given, got {views}")
-        names = used.spec.view_names or names
     found, index = of_views(run, state, split, k, OUTPUTS, reading, rows=rows)
     present = None if used.present is None else used.present[index]
     return {
@@ -151,9 +148,10 @@ def _plain(found: evaluation.Geometry) -> dict[str, Any]:
             for name, spread in spreads.items()
         },
         "views": list(found.names),
-        "alignment": [_rounded(row) for row in found.alignment],
-        "positive": [_rounded(row) for row in found.positive],
-        "negative": [_rounded(row) for row in found.negative],
+        **{
+            name: [_rounded(row) for row in getattr(found, name)]
+            for name in ("alignment", "positive", "negative")
+        },
         "positives": found.positives.tolist(),
         "negatives": found.negatives.tolist(),
     }
@@ -239,8 +237,9 @@ def of_views(
     seed, fixed = run.config.evaluation.seed + _evaluate.SEED, run.outline.spec.fixed
     # The outputs of the views side by side, where a method has them.
     beside = {"encoder": "views", "head": "head_views"}
-    beside = {output: beside.get(output, output) for output in outputs}
-    beside = {output: name if name in learner.outputs else output for output, name in beside.items()}
+    beside = {
+        output: beside[output] if beside.get(output) in learner.outputs else output for output in outputs
+    }
 
     def each(params: Any, statistics: Any, inputs: Any, index: jax.Array) -> list[jax.Array]:
         """Of each output (b, Σ_l d_l) features of all views, side by side."""

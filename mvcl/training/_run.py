@@ -17,7 +17,7 @@ from mvcl.training import _program
 from mvcl.training._checkpoints import Checkpoints
 from mvcl.training._config import Config, Mesh, suited_to
 from mvcl.training._folder import read_scores
-from mvcl.training._serialise import load
+from mvcl.training._serialise import load, replace_at
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,14 +31,7 @@ class Run:
 
 
 def prepare(config: Config) -> Run:
-    """Open the data and build the compiled functions.
-
-    Args:
-      config: the experiment.
-
-    Raises:
-      ValueError: the config or the data are invalid.
-    """
+    """Open the data and build the compiled functions; `ValueError` if the config or the data are invalid."""
     with _progress.during("opening the data"):
         splits = config.data.open()
     outline = splits["train"].outline
@@ -53,9 +46,8 @@ def prepare(config: Config) -> Run:
     with _progress.during("building the model"):
         program = _program.build(config, outline)
     if outline.classes < 2:
-        config = dataclasses.replace(
-            config, evaluation=config.evaluation.of_clusters(program.learner.clusters)
-        )
+        protocol = config.evaluation.of_clusters(program.learner.clusters)
+        config = replace_at(config, ("evaluation",), protocol)
     config.evaluation.check(splits)
     return Run(config, splits, outline, program)
 
@@ -92,14 +84,11 @@ def open_run(
                 f"--network must be online or momentum, for a method with a momentum encoder; got {network!r} for "
                 f"{type(config.method).__name__}"
             )
-        method: Any = config.method
-        config = dataclasses.replace(config, method=dataclasses.replace(method, evaluate=network))
+        config = replace_at(config, ("method", "evaluate"), network)
     if output != "config":
-        config = dataclasses.replace(
-            config, evaluation=dataclasses.replace(config.evaluation, features=output)
-        )
+        config = replace_at(config, ("evaluation", "features"), output)
     devices = 1 if config.examples % (jax.device_count() * (config.train.group or 1)) else -1
-    config = dataclasses.replace(config, mesh=Mesh(data=devices))
+    config = replace_at(config, ("mesh",), Mesh(data=devices))
     if not (workdir / "checkpoints").is_dir():
         raise ValueError(
             f"{workdir} has no checkpoint yet; `mvcl train {workdir} --workdir {workdir}` trains it"

@@ -16,7 +16,9 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
+
+from typeguard import CollectionCheckStrategy, TypeCheckError, check_type
 
 from mvcl import _configs, _files, augment, data, evaluation, losses, methods, models, transport
 from mvcl._configs import hint
@@ -233,34 +235,14 @@ def checked(built: Any) -> Any:
       ValueError: one does not.
     """
     hints = typing.get_type_hints(type(built)) if dataclasses.is_dataclass(built) else {}
-    for field in dataclasses.fields(built) if hints else ():
-        kind, value = hints[field.name], getattr(built, field.name)
-        if not _fits(value, kind):
-            raise ValueError(
-                f"{field.name} is {str(value)[:100]!r}, not of type {getattr(kind, '__name__', kind)}"
-            )
+    for name in [field.name for field in dataclasses.fields(built)] if hints else ():
+        value, kind = getattr(built, name), hints[name]
+        try:
+            check_type(value, kind, collection_check_strategy=CollectionCheckStrategy.ALL_ITEMS)
+        except TypeCheckError as error:
+            kind = getattr(kind, "__name__", kind)
+            raise ValueError(f"{name} is {str(value)[:100]!r}, not of type {kind}") from error
     return built
-
-
-def _fits(value: Any, kind: Any) -> bool:
-    """Whether a value is of a type as the fields of configs have them; True for types that cannot be checked."""
-    origin, members = typing.get_origin(kind), typing.get_args(kind)
-    if origin in (typing.Union, types.UnionType):
-        return any(_fits(value, member) for member in members)
-    if origin is Literal:
-        return any(value == member and type(value) is type(member) for member in members)
-    if origin is tuple:
-        if members[-1:] == (...,):
-            members = members[:1] * len(value) if isinstance(value, tuple) else members
-        return isinstance(value, tuple) and len(value) == len(members) and all(map(_fits, value, members))
-    if origin is Callable:
-        return callable(value)
-    if kind in (int, float):
-        whole = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
-        return whole or (kind is float and isinstance(value, float))
-    if getattr(kind, "_is_protocol", False):
-        return dataclasses.is_dataclass(value)
-    return not isinstance(kind, type) or isinstance(value, kind)
 
 
 @functools.cache  # a study names the same classes in each of its cells

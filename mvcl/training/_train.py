@@ -1,6 +1,5 @@
 """Train a config: in a folder, with several seeds, or from the encoder of another run."""
 
-import dataclasses
 import math
 import tempfile
 from collections.abc import Callable, Iterator
@@ -15,14 +14,12 @@ from mvcl.training import _folder, _processes
 from mvcl.training._config import Config, Train, Views
 from mvcl.training._evaluate import Table
 from mvcl.training._optimizers import Sgd
-from mvcl.training._program import State
 from mvcl.training._run import batches, prepare, save_views
-from mvcl.training._serialise import load
+from mvcl.training._serialise import load, replace_at
 from mvcl.training._session import Clock, Diverged, Session
 
-Hook = Callable[[int, State, dict[str, jax.Array]], None]
-"""Called with the number of steps done, the state and the last step's values: before the first step of a session, with
-no values, and after each."""
+Hook = Callable[[int, dict[str, jax.Array]], None]
+"""Called before a session's first step and after each, with the number of steps done and the last step's values."""
 # Steps before a profile starts: they compile and fill queues.
 _UNPROFILED = 3
 
@@ -61,8 +58,8 @@ def train(
     run = prepare(config)
     with (
         _processes.losses_named(workdir),
-        _folder.locked(workdir) if first else nullcontext(),
         _processes.stop_signals(run.program.mesh) as stop,
+        _folder.locked(workdir) if first else nullcontext(),
         ExitStack() as files,
     ):
         if first:
@@ -70,17 +67,17 @@ def train(
         session = Session(run, workdir, clock, stop, files, page, reference)
         if (table := session.begin()) is not None:
             return table
-        hooks: list[Hook] = []
+        hook = None
         if first:
             save_views(run, workdir / "views.npz", session.reading)
             if profile:
                 tracing = traced(workdir / "profile", profile, session.step, run.program.steps)
-                hooks.append(files.enter_context(tracing))
-        loop(session, hooks)
+                hook = files.enter_context(tracing)
+        loop(session, hook)
         return session.evaluate()
 
 
-def loop(session: Session, hooks: list[Hook]) -> None:
+def loop(session: Session, hook: Hook | None) -> None:
     """Train from the session's step to the end of the run.
 
     A step that is measured (scored, or its geometry logged) is saved first. If this is stopped, the next session begins
@@ -99,8 +96,8 @@ def loop(session: Session, hooks: list[Hook]) -> None:
         level = program.chance if session.step < program.steps else None
         chance = {} if level is None else {"chance": level()}
     doing = "compiling"
-    for hook in hooks:
-        hook(session.step, session.state, {})
+    if hook is not None:
+        hook(session.step, {})
     with clock.phase("training"), _progress.during("training"):
         while session.step < program.steps:
             session.refresh()
@@ -110,8 +107,8 @@ def loop(session: Session, hooks: list[Hook]) -> None:
                 session.state, values = program.step(session.state, batch)
             session.step, doing = session.step + 1, "training"
             pending.append(values)
-            for hook in hooks:
-                hook(session.step, session.state, values)
+            if hook is not None:
+                hook(session.step, values)
             stopping, due = session.stop.agreed(), session.due()
             if due or stopping:
                 rows, pending = jax.device_get(pending), []
@@ -154,7 +151,7 @@ def traced(folder: Path, steps: int, step: int, last: int) -> Iterator[Hook]:
     with tempfile.TemporaryDirectory(prefix="mvcl_") as temporary, ExitStack() as trace:
         written = Path(temporary) if remote else folder
 
-        def hook(step: int, state: State, values: dict[str, jax.Array]) -> None:
+        def hook(step: int, values: dict[str, jax.Array]) -> None:
             if step == begin < end:
                 if remote:
                     trace.callback(_buckets.upload, written, folder)
@@ -242,7 +239,7 @@ def train_seeds(
         raise ValueError(f"seeds must be at least 1, got {seeds}")
     tables = []
     for seed in _progress.track(range(config.train.seed, config.train.seed + seeds), "seed", seeds, "seeds"):
-        of_seed = dataclasses.replace(config, train=dataclasses.replace(config.train, seed=seed))
+        of_seed = replace_at(config, ("train", "seed"), seed)
         tables.append(train(of_seed, folder / f"seed{seed}", reference=reference, page=page))
     return {
         row: [_mean(results) for results in zip(*(table[row] for table in tables), strict=True)]

@@ -1,4 +1,4 @@
-"""Fault injection, by `make test-faults`: a disturbed run ends with a message; repeated, it gives bit-identical results."""
+"""Fault injection: a disturbed run ends with a message, and the repeated command gives bit-identical results."""
 
 import json
 import os

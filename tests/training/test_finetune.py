@@ -69,11 +69,11 @@ def test_first_step_is_that_of_softmax_regression(config, pretrained):
     fresh = jax.tree.map(np.asarray, state["params"])
     new, values = run.program.step(state, jax.device_put(batch))
     np.testing.assert_allclose(
-        values["loss"], np.log(10), rtol=1e-6
+        values["loss"], np.log(4), rtol=1e-6
     )  # zero weights predict all classes equally
     views = np.asarray(run.program.views(batch))
     features = np.asarray(models.train_view(trained)(views.reshape(-1, 8, 8, 1)))
-    error = 1 / 10 - np.eye(10)[np.repeat(batch["labels"], 2)]
+    error = 1 / 4 - np.eye(4)[np.repeat(batch["labels"], 2)]
     np.testing.assert_allclose(
         new["params"]["head"]["kernel"][...], -0.1 * features.T @ error / 64, rtol=1e-3, atol=1e-6
     )
@@ -111,7 +111,7 @@ def test_averages_seeds_and_resumes(config, tmp_path):
     assert list(of_seeds[0]["rows"]) == ["trained encoder"]
     np.testing.assert_allclose(results[0].value, np.mean(values))
     np.testing.assert_allclose(results[0].deviation, np.std(values, ddof=1))
-    assert results[0].value > 0.4  # 0.1 is chance
+    assert results[0].value > 0.4  # 0.25 is chance
     before = (tmp_path / "seed0" / "metrics.jsonl").read_text()
     assert training.train_seeds(config, tmp_path, 1)["trained encoder"][0].deviation is None
     assert (tmp_path / "seed0" / "metrics.jsonl").read_text() == before

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from mvcl import losses, methods, models, training
+from mvcl import losses, methods, training
 from mvcl.training import _run
 from mvcl.training._checkpoints import Checkpoints
 
@@ -17,7 +17,6 @@ from mvcl.training._checkpoints import Checkpoints
 def moco(tiny):
     return dataclasses.replace(
         tiny,
-        encoder=models.MLP(widths=(8,)),
         views=dataclasses.replace(tiny.views, k=2),
         objective=partial(losses.dsf, in_batch_negatives=False),
         method=methods.MocoV2(momentum=0.5, queue=80),

@@ -28,20 +28,14 @@ def curve(config, steps):
 
 
 @pytest.fixture(scope="module")
-def small(tiny):
-    """An encoder that compiles quickly, without statistics of the batch."""
-    return dataclasses.replace(tiny, encoder=models.MLP(widths=(8,)))
-
-
-@pytest.fixture(scope="module")
-def tables(small):
+def tables(tiny):
     """Views that are given, so that a step draws none."""
-    return dataclasses.replace(small, data=data.Synthetic(view_shapes=((6,), (6,), (6,)), examples=96))
+    return dataclasses.replace(tiny, data=data.Synthetic(view_shapes=((6,), (6,), (6,)), examples=96))
 
 
 @pytest.fixture(scope="module")
-def on_one(small):
-    return curve(small, 5)
+def on_one(tiny):
+    return curve(tiny, 5)
 
 
 @pytest.mark.parametrize(
@@ -52,8 +46,8 @@ def on_one(small):
     ),
     ids=str,
 )
-def test_loss_curve_does_not_depend_on_devices(small, on_one, mesh):
-    losses, _ = curve(dataclasses.replace(small, mesh=mesh), 5)
+def test_loss_curve_does_not_depend_on_devices(tiny, on_one, mesh):
+    losses, _ = curve(dataclasses.replace(tiny, mesh=mesh), 5)
     np.testing.assert_allclose(losses, on_one[0], rtol=1e-5)
 
 
@@ -210,7 +204,7 @@ def test_groups_split_masks_and_weights(rng):
         ),
         ({"mesh.data": 6}, r"32 examples does not divide over 6 devices.*30 or 36"),
         ({"mesh.data": 16}, r"16 \* 1 devices, but there are 8"),
-        ({"train.batch_size": 2000}, "at most the 1437 training examples, got a batch of 2000"),
+        ({"train.batch_size": 2000}, "at most the 88 training examples, got a batch of 2000"),
     ],
 )
 def test_raises_on_batches_and_groups_that_do_not_divide(tiny, changes, message):

@@ -37,7 +37,7 @@ def same(a, b):
 
 
 def test_long_work_is_reported(whole, reported):
-    """Both splits of each row are encoded in batches of 512; the two scores come before."""
+    """Both splits of each row are encoded in batches of 32; the two scores come before."""
     begin = [
         "opening the data",
         "building the model",
@@ -45,7 +45,7 @@ def test_long_work_is_reported(whole, reported):
         "initialising the parameters",
     ]
     assert [what for what, *_ in reported[:4]] == begin
-    batches = [(f"encoding {split}", total, "batches of 512") for split, total in (("train", 3), ("test", 1))]
+    batches = [(f"encoding {split}", total, "batches of 32") for split, total in (("train", 3), ("test", 2))]
     encoded = [(what.partition(": ")[2], *rest) for what, *rest in reported if ": encoding" in what]
     assert encoded == batches * 5
     assert {f"saving step {step}" for step in (2, 4, 6)} <= {what for what, *_ in reported}
@@ -62,7 +62,7 @@ def test_run_writes_its_files(whole, tiny, rows):
         assert views["views"].shape == (8, 3, 8, 8, 1)
         assert views["views"].dtype == np.uint8
     with np.load(workdir / "embeddings.npz", allow_pickle=False) as embeddings:
-        assert embeddings["features"].shape == (360, 8)
+        assert embeddings["features"].shape == (44, 8)
     assert list((workdir / "tensorboard").iterdir())
 
 
@@ -159,7 +159,7 @@ def test_opens_and_embeds_a_run(whole, tmp_path):
     run, state = training.open_run(whole[0], "6")
     before = jax.device_get(state["statistics"])
     shape, _ = training.embed(run, state, "train", tmp_path / "z.npz")
-    assert shape == (1437, 8)
+    assert shape == (88, 8)
     same(before, jax.device_get(state["statistics"]))
     with np.load(tmp_path / "z.npz", allow_pickle=False) as z, np.load(whole[0] / "embeddings.npz") as test:
         assert z["features"].shape == shape
@@ -197,7 +197,7 @@ def test_a_profile_is_written(whole):
 def test_skips_unreadable_examples(tiny, tmp_path):
     """In training and in evaluation, where labels stay aligned with features."""
     run = training.prepare(tiny)
-    bad = {"train": (3, 700), "test": (0, 359)}
+    bad = {"train": (3, 70), "test": (0, 43)}
 
     def damaged(name, split):
         def read(row, epoch):
@@ -216,7 +216,7 @@ def test_skips_unreadable_examples(tiny, tmp_path):
         np.testing.assert_allclose(features[name], np.delete(whole[name], gone, axis=0), rtol=1e-4, atol=1e-5)
     strict = dataclasses.replace(tiny, train=dataclasses.replace(tiny.train, corrupt_limit=3))
     with pytest.raises(
-        data.CorruptExample, match=r"record 359 .*corrupt example 4, and --train.corrupt-limit is 3"
+        data.CorruptExample, match=r"record 43 .*corrupt example 4, and --train.corrupt-limit is 3"
     ):
         training.encode(dataclasses.replace(run, config=strict), state)
 
@@ -225,7 +225,7 @@ def test_one_encoder_raises_for_methods_with_several(tiny):
     several = dataclasses.replace(tiny, method=methods.MultiEncoder())
     run = training.prepare(several)
     with pytest.raises(ValueError, match=r"method MultiEncoder has one for each of the 3 views"):
-        training.one_encoder(run, run.program.init())
+        training.one_encoder(run, {})
 
 
 def test_restricted_split_keeps_readable_rows_only(rng):
