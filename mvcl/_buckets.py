@@ -3,7 +3,6 @@
 import functools
 import hashlib
 import importlib
-import json
 import logging
 import os
 import re
@@ -91,32 +90,34 @@ def local_copy(given: str | os.PathLike[str]) -> Path:
     if not is_remote(place):
         return place
     with named(place):
-        listing = _listing(place)
-    if not listing:
+        found = _client().find(str(place), detail=True)
+    # A name with a slash at its end marks an empty folder.
+    objects = {name: o for name, o in found.items() if o["type"] == "file" and not name.endswith("/")}
+    if not objects:
         return place
-    tags = hashlib.sha256(json.dumps(sorted((n, *e[1:]) for n, e in listing.items())).encode()).hexdigest()
+    tags = repr(sorted((name, o["size"], o.get("etag")) for name, o in objects.items()))
     cache = Path(os.environ.get("MVCL_CACHE") or Path.home() / ".cache" / "mvcl") / "buckets"
-    folder = cache / re.sub(r"\W", "_", str(place.parent)) / tags[:16]
+    folder = cache / hashlib.sha256(tags.encode()).hexdigest()[:16]
     copy = folder / place.name
     if copy.exists():
         return copy
-    size = sum(size for _, size, _ in listing.values())
+    size = sum(o["size"] for o in objects.values())
     cache.mkdir(parents=True, exist_ok=True)
     if size > (free := shutil.disk_usage(cache).free):
         raise ValueError(
             f"{place} has {size / 2**30:.1f} GiB and {cache} has {free / 2**30:.1f} GiB left for a copy; "
             "set MVCL_CACHE to a larger disk"
         )
-    _progress.line(f"copying {place} ({len(listing)} files, {size / 2**20:,.1f} MiB) to {copy}")
+    _progress.line(f"copying {place} ({len(objects)} files, {size / 2**20:,.1f} MiB) to {copy}")
+    root = str(place.parent).removeprefix("gs://")
     with tempfile.TemporaryDirectory(dir=cache, prefix=".unfinished_") as temporary:
         whole = Path(temporary) / "whole"
-        files = [whole / place.name / name for name in listing]
+        files = [whole / Path(name).relative_to(root) for name in objects]
         with named(place), _progress.during("copying from the bucket"):
-            _client().get([remote for remote, *_ in listing.values()], list(map(str, files)))
-        for file, (remote, size, _) in zip(files, listing.values(), strict=True):
-            if not file.is_file() or file.stat().st_size != size:
-                raise OSError(f"the copy of {remote} has not its {size} bytes")
-        folder.parent.mkdir(parents=True, exist_ok=True)
+            _client().get(list(objects), list(map(str, files)))
+        for file, (name, o) in zip(files, objects.items()):
+            if not file.is_file() or file.stat().st_size != o["size"]:
+                raise OSError(f"the copy of {name} has not its {o['size']} bytes")
         try:
             whole.rename(folder)
         except OSError:  # another process was faster
@@ -156,13 +157,3 @@ def _reach(bucket: str) -> None:
 
 def _reason(error: BaseException) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__
-
-
-def _listing(place: Path) -> dict[str, tuple[str, int, str]]:
-    """Relative name -> path, size and tag of the objects at or under a path; the file itself has the name ''."""
-    root = str(place).partition("://")[2].rstrip("/")
-    return {
-        name.removeprefix(root).lstrip("/"): (name, int(entry["size"]), str(entry.get("etag")))
-        for name, entry in _client().find(str(place), detail=True).items()
-        if entry["type"] == "file" and not name.endswith("/")  # marks an empty folder
-    }

@@ -39,6 +39,6 @@ if TYPE_CHECKING:
         in_memory,
     )
     from mvcl.data._tables import Tables
-    from mvcl.data._tfds import TRANSFER, PrepareTransfer, Tfds, TransferImages, TransferSet, prepare
+    from mvcl.data._tfds import TRANSFER, PrepareTransfer, Tfds, TransferImages, prepare
 
 __getattr__, __dir__, __all__ = _lazy.exports(__name__)

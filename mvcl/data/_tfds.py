@@ -6,7 +6,7 @@ import io
 import json
 import tarfile
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -18,11 +18,17 @@ from mvcl.data._prepared import data_root, lock
 from mvcl.data._splits import ExampleSpec, Outline, Split, keep, select
 
 _BLOCK = 1024  # records whose labels are read together
+
+
+def _outline(images: int, classes: int, side: int | None = None) -> Outline:
+    return Outline(images, classes, ExampleSpec(((side, side, 3),)))
+
+
 _PUBLISHED = {
-    ("cifar10",): Outline(50_000, 10, ExampleSpec(((32, 32, 3),))),
-    ("cifar100",): Outline(50_000, 100, ExampleSpec(((32, 32, 3),))),
-    ("imagenet2012",): Outline(1_281_167, 1000, ExampleSpec(((None, None, 3),))),
-    ("imagenet2012", "imagenet100"): Outline(126_689, 100, ExampleSpec(((None, None, 3),))),
+    ("cifar10",): _outline(50_000, 10, 32),
+    ("cifar100",): _outline(50_000, 100, 32),
+    ("imagenet2012",): _outline(1_281_167, 1000),
+    ("imagenet2012", "imagenet100"): _outline(126_689, 100),
 }
 
 _AIRCRAFT = "fgvc-aircraft-2013b"
@@ -50,9 +56,57 @@ class Tfds:
     """Folder of the prepared data sets; None is TFDS_DATA_DIR or ~/tensorflow_datasets."""
 
     def open(self) -> dict[str, Split]:
-        """The splits `train` and `test`."""
-        splits = {"train": self.train_split, "test": self.test_split}
-        return open_tfds(self.name, self.directory, splits, self.classes)
+        """The splits `train` and `test`.
+
+        Raises:
+          ValueError: the data set is not prepared, a file is damaged or in another format, or there is no such split.
+        """
+        prepared = _find_prepared(self.name, self.directory)
+        if prepared is None:
+            _check_known(self.name)
+            raise ValueError(
+                f"data set {self.name!r} is not prepared in {data_root(self.directory)}; run: mvcl data prepare "
+                f"{self.name}"
+            )
+        folder = _buckets.local_copy(prepared)
+        with _files.reading(folder, "prepared data set (dataset_info.json, features.json)"):
+            _check_features(folder / "features.json")
+            import tensorflow_datasets as tfds
+
+            builder = tfds.builder_from_directory(str(folder))
+            image_key, label_key = builder.info.supervised_keys or ("image", "label")
+            image, label = builder.info.features[image_key], builder.info.features[label_key]
+            names = tuple(map(str, label.names))
+            if not isinstance(image, tfds.features.Image):
+                raise ValueError(f"its {image_key!r} must be an image, got {type(image).__name__}")
+            height, width, channels = image.shape
+            raw = tfds.decode.DeserializeMethod.RAW_BYTES
+            sources = {
+                part: builder.as_data_source(split, deserialize_method=raw)
+                for part, split in (("train", self.train_split), ("test", self.test_split))
+            }
+            # Without the other features of a record, such as masks, which tfds would decode.
+            features = tfds.features.FeaturesDict({image_key: image, label_key: label})
+            skip = {image_key: tfds.decode.SkipDecoding()}
+
+        kept = keep(names, self.classes)
+
+        def parse(record: bytes) -> tuple[Any, int]:
+            example = features.deserialize_example_np(record, decoders=skip)
+            return example[image_key], int(example[label_key])
+
+        def opened(source: Any, origin: str) -> Split:
+            rows, labels = select(_labels(source, parse, len(names), origin), names, kept)
+            return image_split(
+                labels,
+                kept,
+                lambda row: io.BytesIO(parse(source[int(rows[row])])[0]),
+                lambda row: f"record {int(rows[row])} of {origin}",
+                origin,
+                (height, width, channels or 3),  # without a number of channels images are decoded as RGB
+            )
+
+        return {part: opened(source, f"{folder} ({part})") for part, source in sources.items()}
 
     def expected(self) -> Outline | None:
         """The published size of the training split; None for most data sets."""
@@ -108,60 +162,6 @@ def _find_prepared(name: str, directory: str | None) -> Path | None:
     return next((folder for folder in folders if (folder / "dataset_info.json").is_file()), None)
 
 
-def open_tfds(
-    name: str, directory: str | None, splits: dict[str, str], classes: Sequence[str] = ()
-) -> dict[str, Split]:
-    """The splits of a prepared tfds data set; `splits` maps their names to those of tfds, empty `classes` keep all.
-
-    Raises:
-      ValueError: the data set is not prepared, a file is damaged or in another format, or there is no such split.
-    """
-    prepared = _find_prepared(name, directory)
-    if prepared is None:
-        _check_known(name)
-        raise ValueError(
-            f"data set {name!r} is not prepared in {data_root(directory)}; run: mvcl data prepare {name}"
-        )
-    folder = _buckets.local_copy(prepared)
-    with _files.reading(folder, "prepared data set (dataset_info.json, features.json)"):
-        _check_features(folder / "features.json")
-        import tensorflow_datasets as tfds
-
-        builder = tfds.builder_from_directory(str(folder))
-        image_key, label_key = builder.info.supervised_keys or ("image", "label")
-        image, label = builder.info.features[image_key], builder.info.features[label_key]
-        names = tuple(map(str, label.names))
-        if not isinstance(image, tfds.features.Image):
-            raise ValueError(f"its {image_key!r} must be an image, got {type(image).__name__}")
-        height, width, channels = image.shape
-        raw = tfds.decode.DeserializeMethod.RAW_BYTES
-        sources = {
-            part: builder.as_data_source(split, deserialize_method=raw) for part, split in splits.items()
-        }
-        # Without the other features of a record, such as masks, which tfds would decode.
-        features = tfds.features.FeaturesDict({image_key: image, label_key: label})
-        skip = {image_key: tfds.decode.SkipDecoding()}
-
-    kept = keep(names, classes)
-
-    def parse(record: bytes) -> tuple[Any, int]:
-        example = features.deserialize_example_np(record, decoders=skip)
-        return example[image_key], int(example[label_key])
-
-    def opened(source: Any, origin: str) -> Split:
-        rows, labels = select(_labels(source, parse, len(names), origin), names, kept)
-        return image_split(
-            labels,
-            kept,
-            lambda row: io.BytesIO(parse(source[int(rows[row])])[0]),
-            lambda row: f"record {int(rows[row])} of {origin}",
-            origin,
-            (height, width, channels or 3),  # without a number of channels images are decoded as RGB
-        )
-
-    return {part: opened(source, f"{folder} ({part})") for part, source in sources.items()}
-
-
 def _labels(source: Any, parse: Callable[[bytes], tuple[Any, int]], classes: int, origin: str) -> np.ndarray:
     """The label of each record; -1 if the record cannot be read, of which reading it raises the error."""
 
@@ -197,36 +197,22 @@ def _check_features(path: Path) -> None:
 # Data sets for transfer
 
 
-@dataclasses.dataclass(frozen=True)
-class TransferSet:
-    """A transfer data set with its tfds name ("" if tfds lacks it) and splits.
-
-    `train` is the split of the final training, after the choice of hyperparameters: the official training images, plus
-    the official validation images if there are any. `side` is height and width of all images; None if they differ.
-    """
-
-    tfds: str
-    train: str
-    test: str
-    classes: int
-    train_size: int
-    side: int | None = None
-
-
-# The sets of Shidani 2024, F.2, in the order of Table 3, with their official splits. tfds calls Food-101's test images
-# `validation`. SUN397 and DTD have ten official partitions; this is the first, as in Chen 2020 (SimCLR), Appendix B.8.
-TRANSFER: dict[str, TransferSet] = {
-    "food101": TransferSet("food101", "train", "validation", 101, 75_750),
-    "cifar10": TransferSet("cifar10", "train", "test", 10, 50_000, 32),
-    "cifar100": TransferSet("cifar100", "train", "test", 100, 50_000, 32),
-    "sun397": TransferSet("sun397/standard-part1-120k", "train", "test", 397, 19_850),
-    "cars196": TransferSet("cars196", "train", "test", 196, 8_144),
-    "aircraft": TransferSet("", "train", "test", 100, 6_667),
-    "dtd": TransferSet("dtd", "train+validation", "test", 47, 3_760),
-    "oxford_iiit_pet": TransferSet("oxford_iiit_pet", "train", "test", 37, 3_680),
-    "caltech101": TransferSet("caltech101", "train", "test", 102, 3_059),
+# The sets of Shidani 2024, F.2, in the order of Table 3: the official training images, with the official validation
+# images if there are any, and the test images. tfds calls Food-101's test images `validation`. SUN397 and DTD have ten
+# official partitions; this is the first, as in Chen 2020 (SimCLR), Appendix B.8.
+TRANSFER: dict[str, tuple[Tfds | None, Outline]] = {
+    "food101": (Tfds(name="food101", test_split="validation"), _outline(75_750, 101)),
+    "cifar10": (Tfds(name="cifar10"), _PUBLISHED["cifar10",]),
+    "cifar100": (Tfds(name="cifar100"), _PUBLISHED["cifar100",]),
+    "sun397": (Tfds(name="sun397/standard-part1-120k"), _outline(19_850, 397)),
+    "cars196": (Tfds(name="cars196"), _outline(8_144, 196)),
+    "aircraft": (None, _outline(6_667, 100)),
+    "dtd": (Tfds(name="dtd", train_split="train+validation"), _outline(3_760, 47)),
+    "oxford_iiit_pet": (Tfds(name="oxford_iiit_pet"), _outline(3_680, 37)),
+    "caltech101": (Tfds(name="caltech101"), _outline(3_059, 102)),
 }
-"""Transfer sets by the names that `--data.name NAME` chooses."""
+"""Transfer sets by the names that `--data.name NAME` chooses: the source, None if tfds lacks it, and the outline of the
+split of the final training, after the choice of hyperparameters."""
 # fmt: off
 TransferName = Literal[
     "food101", "cifar10", "cifar100", "sun397", "cars196", "aircraft", "dtd", "oxford_iiit_pet", "caltech101"
@@ -247,16 +233,14 @@ class TransferImages:
         """The splits `train` and `test`."""
         if self.name not in TRANSFER:
             raise ValueError(f"data.name must be one of {', '.join(TRANSFER)}; got {self.name!r}")
-        chosen = TRANSFER[self.name]
-        if not chosen.tfds:
+        source, _ = TRANSFER[self.name]
+        if source is None:
             return _open_aircraft(self.directory)
-        return open_tfds(chosen.tfds, self.directory, {"train": chosen.train, "test": chosen.test})
+        return dataclasses.replace(source, directory=self.directory).open()
 
     def expected(self) -> Outline | None:
         """The published size of the training split; None for an unknown name."""
-        if (known := TRANSFER.get(self.name)) is None:
-            return None
-        return Outline(known.train_size, known.classes, ExampleSpec(((known.side, known.side, 3),)))
+        return TRANSFER[self.name][1] if self.name in TRANSFER else None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -273,9 +257,9 @@ class PrepareTransfer:
     def run(self) -> Path:
         """Prepare them and return the folder of the last one; an archive that is not given is named first."""
         folder, where = Path(), self.directory
-        sets = sorted((TRANSFER[name].tfds for name in self.names), key=bool)
-        for tfds in _progress.track(sets, "transfer set", len(sets), "sets"):
-            folder = prepare(tfds, where) if tfds else _unpack_aircraft(self.aircraft, where)
+        sources = [TRANSFER[name][0] for name in sorted(self.names, key=lambda name: name != "aircraft")]
+        for source in _progress.track(sources, "transfer set", len(sources), "sets"):
+            folder = prepare(source.name, where) if source else _unpack_aircraft(self.aircraft, where)
             _progress.line(str(folder))
         return folder
 
