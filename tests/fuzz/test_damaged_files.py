@@ -1,7 +1,7 @@
 # ruff: noqa: PT017
 """Damaged files of every format: each is read, or a `ValueError` of one line names the file; no code of a file runs."""
 
-import ast
+import functools
 import json
 import os
 import pickle
@@ -29,7 +29,7 @@ import test_tables
 import test_utterances
 
 MUTATIONS, PARTS = 300, ("train", "test")
-PACKAGE = Path(training.__file__).parents[1]
+CONV_NET = models.ConvNet(widths=(4, 8))
 VIEW = np.arange(24.0).reshape(8, 3) ** 2
 CLASSES = np.array([1, 1, 2, 2, 3, 3, 7, 7])
 EXTREMES = (b"0", b"-1", b"65536", b"9" * 40, b"\xff" * 8, b"\x00" * 8, b"nan", b"[", b'"', b"../")
@@ -59,6 +59,11 @@ def mutated(content, draw):
 
 def rng():
     return np.random.default_rng(0)
+
+
+@functools.cache
+def encoder():
+    return CONV_NET.build((8, 8, 3), dtype=jnp.float32, rngs=nnx.Rngs(0))
 
 
 def open_aircraft(folder):
@@ -170,6 +175,14 @@ FORMATS = {
         ),
         lambda folder: data.TransferImages(name="dtd", directory=str(folder)).open(),
     ),
+    "config": (
+        lambda folder: (folder / "config.json").write_text(training.to_json(training.Config())),
+        lambda folder: [] if training.load(folder) else None,
+    ),
+    "weights": (
+        lambda folder: models.export(encoder(), CONV_NET, folder / "a.safetensors"),
+        lambda folder: models.load_exported(encoder(), folder / "a.safetensors"),
+    ),
     "WFDB": (write_recordings, open_eeg),
     "EDF": (write_nights, lambda folder: open_eeg(folder, format="sleep_edfx")),
 }
@@ -182,7 +195,7 @@ CHECKED = ("npz of images", "npz of tables", "archive")
 def read_rows(splits):
     """Arrays of all readable examples, or None if one is corrupt."""
     found = []
-    for name in sorted(splits):
+    for name in sorted(splits or ()):
         for row in range(len(splits[name])):
             try:
                 found += [np.asarray(array) for array in splits[name].read(row, 0)]
@@ -221,35 +234,6 @@ def test_a_damaged_file_is_read_or_named(name, tmp_path):
                     np.testing.assert_array_equal(one, other)
         file.write_bytes(files[file])
     assert refused
-
-
-@pytest.fixture(scope="module")
-def encoder():
-    return models.ConvNet(widths=(4, 8)).build((8, 8, 3), dtype=jnp.float32, rngs=nnx.Rngs(0))
-
-
-def test_damaged_weights_are_named(encoder, tmp_path):
-    file, draw = tmp_path / "encoder.safetensors", random.Random(0)
-    models.export(encoder, models.ConvNet(widths=(4, 8)), file)
-    content = file.read_bytes()
-    size = int.from_bytes(content[:8], "little") + 8  # of the header; weights have no checksum
-    for _ in range(MUTATIONS):
-        file.write_bytes(mutated(content[:size], draw) + content[size:])
-        try:
-            models.load_exported(encoder, file)
-        except ValueError as error:
-            assert str(file) in str(error)
-
-
-def test_damaged_configs_are_named(tmp_path):
-    text, draw = training.to_json(training.Config()).encode(), random.Random(0)
-    for _ in range(MUTATIONS):
-        (tmp_path / "config.json").write_bytes(mutated(text, draw))
-        try:
-            training.load(tmp_path)
-        except ValueError as error:
-            assert str(tmp_path) in str(error)
-            assert "\n" not in str(error)
 
 
 # No code of a file runs
@@ -305,25 +289,3 @@ def test_a_saved_config_names_classes_of_configs_only(name):
     tree["encoder"] = {"_type": name, "command": "touch x"}
     with pytest.raises(ValueError, match="names the unknown class"):
         training.from_json(json.dumps(tree))
-
-
-def test_no_unsafe_calls_in_the_package():
-    for file in PACKAGE.rglob("*.py"):
-        tree = ast.parse(file.read_text())
-        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
-            name = ast.unparse(call.func)
-            keywords = {k.arg: ast.unparse(k.value) for k in call.keywords}
-            if name in ("np.load", "numpy.load"):
-                assert keywords.get("allow_pickle") == "False", ast.unparse(call)
-            assert name not in ("eval", "exec", "compile", "__import__", "os.system"), ast.unparse(call)
-            if name.endswith((".extract", ".extractall")):
-                assert keywords.get("filter") == "'data'", ast.unparse(call)
-            assert keywords.get("shell") is None
-        imported = {
-            name.name.split(".")[0]
-            for node in ast.walk(tree)
-            if isinstance(node, (ast.Import, ast.ImportFrom))
-            for name in ([ast.alias(node.module or "")] if isinstance(node, ast.ImportFrom) else node.names)
-        }
-        assert not imported & {"dill", "cloudpickle", "marshal", "shelve", "joblib", "torch", "yaml", "runpy"}
-        assert "pickle" not in imported or file.name == "_utterances.py"  # which allows arrays and containers
