@@ -162,14 +162,10 @@ def splits_of(raw: Raw, options: Any, scaling_file: str = "", skip_last: int = 0
     test = np.arange(len(ids)) % 5 == 4
     parts = {"train": ~test, "test": test}
     parts = parts if options.held_out else dict.fromkeys(parts, test | True)
-    file = _buckets.path(scaling_file)
-    if scaling_file and file.is_file():
-        fitted = _read_scaling(file, views)
+    if scaling_file:
+        fitted = _read_scaling(_buckets.path(scaling_file), views)
     else:
         fitted = _fit(options.scaling, views, present & parts["train"][:, None])
-        if scaling_file:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            _files.write_whole(file, json.dumps(fitted) + "\n")
     scaled = [
         _scaled(name, view, fitted[name], present[:, i]) for i, (name, view) in enumerate(views.items())
     ]
@@ -260,7 +256,7 @@ def _fit(
 
 def _read_scaling(path: Path, views: Mapping[str, np.ndarray]) -> dict[str, dict[str, Any]]:
     with _files.reading(path, "fitted scaling (data.scaling_file)"):
-        fitted = _files.read_json(path)
+        fitted = json.loads(path.read_text(encoding="utf-8"))
         here = {name: view.shape[1] for name, view in views.items()}
         shapes = {name: np.asarray([view["shift"], view["scale"]], float) for name, view in fitted.items()}
         if {name: both.shape[1] for name, both in shapes.items()} != here:

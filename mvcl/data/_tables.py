@@ -1,6 +1,5 @@
 """Feature tables as views: MATLAB files, .npz files, and folders with one file per view."""
 
-import contextlib
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
@@ -50,8 +49,7 @@ class Tables:
     scaling: tuple[Scaling, ...] = ("minmax",)
     """Scaling of each column: to [0, 1], to mean 0 and deviation 1, or none; one for all views, or one per view."""
     scaling_file: str = ""
-    """JSON file of a fitted scaling, such as scaling.json of a run folder. It is read if it exists, so that new data
-    get the same scaling, else written."""
+    """scaling.json of a run's folder: new data get the scaling that was fitted there. Empty: fitted to `train`."""
     labels: str = ""
     """Name of the variable or column with the labels; empty: search for the usual names."""
     id_column: str = ""
@@ -100,9 +98,14 @@ def _read_mat(path: Path) -> dict[str, Any]:
     """Variables of a MATLAB file: arrays, texts, and lists of them for cell arrays; a sparse matrix is made dense."""
     import scipy.io
 
-    with contextlib.suppress(NotImplementedError):  # version 7.3, an HDF5 file
+    try:
         found = scipy.io.loadmat(str(path))
-        return {name: _plain(value) for name, value in found.items() if name[:2] != "__"}
+    except NotImplementedError:  # version 7.3, an HDF5 file
+        return _read_hdf5(path)
+    return {name: _plain(value) for name, value in found.items() if name[:2] != "__"}
+
+
+def _read_hdf5(path: Path) -> dict[str, Any]:
     with _lazy.needed("tables", by=f"reading {path}, a MATLAB 7.3 file,"):
         import h5py
     with h5py.File(path, "r") as file:

@@ -5,6 +5,7 @@ import dataclasses
 import io
 import math
 import pickle
+import pickletools
 import re
 import zipfile
 from collections import OrderedDict
@@ -14,25 +15,23 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from mvcl import _files, _progress
+from mvcl import _files
 
 VIEWS = ("text", "audio", "vision")
 _SPLITS = {"train": "train", "valid": "valid", "val": "valid", "dev": "valid", "test": "test"}
 _RANGE = {"mosei": 3.0, "chsims": 1.0}  # scores are in [-3, 3] and [-1, 1]
 _COLUMNS = ("name", "split", "label")
-Cuts = Callable[[int], list[np.ndarray]]
-"""Row -> its three (t, d) sequences without padding, t = 0 for a missing view."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Utterances:
-    """A split of a raw file."""
+    """A split of a raw file; `cuts` gives the three (t, d) sequences of a row without padding, t = 0 for a missing
+    view, and `widths` the d."""
 
     labels: np.ndarray
     ids: Sequence[str] | None
-    longest: tuple[int, ...]
     widths: tuple[int, ...]
-    cuts: Cuts
+    cuts: Callable[[int], list[np.ndarray]]
 
 
 def _checked_scores(scores: Any, dataset: str, split: str) -> np.ndarray:
@@ -65,7 +64,7 @@ def read_raw(path: Path, allow_pickle: bool, dataset: str) -> dict[str, Utteranc
     known = path.is_file() and path.suffix in (".pkl", ".pickle", ".npz")
     if not path.name or not (known or path.is_dir()):
         raise ValueError(
-            "the utterances must be a prepared folder, a folder of .npy files, an .npz or a .pkl, got "
+            "the utterances (--source) must be a folder of .npy files, an .npz or a .pkl, got "
             f"{str(path) if path.name else ''!r}"
         )
     raw: Any = {}
@@ -97,15 +96,14 @@ def _split(part: dict[str, Any], split: str, dataset: str) -> Utterances:
     for name, column in columns.items():
         if len(column) != len(labels):
             raise ValueError(f"{split} has {len(labels)} labels and {len(column)} entries of {name}")
-    shapes = []
+    widths, lengths = [], []
     for name in VIEWS:
         found = set(map(np.shape, part[name]))
         if any(len(shape) != 2 for shape in found) or len({shape[1] for shape in found}) != 1:
             raise ValueError(f"{name} of {split} must be sequences (time, d), got {sorted(found)[:3]}")
         np.asarray(part[name][0], np.float32)  # it is numbers
-        shapes.append((max(1, *(shape[0] for shape in found)), next(iter(found))[1]))
-    longest, widths = zip(*shapes)
-    lengths = [_lengths(part, name, len(labels), most) for name, most in zip(VIEWS, longest)]
+        widths.append(next(iter(found))[1])
+        lengths.append(_lengths(part, name, len(labels), max(shape[0] for shape in found)))
 
     def cut(view: int, row: int) -> np.ndarray:
         sequence, given = np.asarray(part[VIEWS[view]][row], np.float32), lengths[view]
@@ -117,7 +115,7 @@ def _split(part: dict[str, Any], split: str, dataset: str) -> Utterances:
         return np.nan_to_num(sequence, nan=0.0, posinf=0.0, neginf=0.0)  # COVAREP writes -inf for silence
 
     names = None if ids is None else [str(i[0] if isinstance(i, (list, np.ndarray)) else i) for i in ids]
-    return Utterances(labels, names, longest, widths, lambda row: [cut(view, row) for view in range(3)])
+    return Utterances(labels, names, tuple(widths), lambda row: [cut(view, row) for view in range(3)])
 
 
 def _lengths(part: dict[str, Any], name: str, count: int, most: int) -> np.ndarray | None:
@@ -160,13 +158,12 @@ def read_files(
         table = _ordered(table)
         scores = {s: _checked_scores(list(part.values()), dataset, s) for s, part in table.items()}
     every = [name for part in table.values() for name in part]
-    widths, lengths, readers = zip(*(_features(view, features[view], every) for view in VIEWS))
+    widths, readers = zip(*(_features(view, features[view], every) for view in VIEWS))
 
     def opened(names: list[str], scores: np.ndarray) -> Utterances:
-        longest = tuple(max(1, *(of_view[name] for name in names)) for of_view in lengths)
         # VIDEO_CLIP as MMSA writes it, VIDEO$_$CLIP
         ids = [re.sub(r"(?<=.)_(?=\d+$)", "$_$", name) for name in names]
-        return Utterances(scores, ids, longest, widths, lambda row: [read(names[row]) for read in readers])
+        return Utterances(scores, ids, widths, lambda row: [read(names[row]) for read in readers])
 
     return {split: opened(list(part), scores[split]) for split, part in table.items()}
 
@@ -192,10 +189,8 @@ def _rows_of(path: Path, allow_pickle: bool) -> Iterator[tuple[str, str, Any]]:
             yield from ((str(name), split, entry["val"]) for name, entry in corpus.items())
 
 
-def _features(
-    view: str, given: str, names: Sequence[str]
-) -> tuple[int, dict[str, int], Callable[[str], np.ndarray]]:
-    """Of one view: width, length by name, and a reader of (t, d), t = 0 where the utterance lacks the view."""
+def _features(view: str, given: str, names: Sequence[str]) -> tuple[int, Callable[[str], np.ndarray]]:
+    """Of one view: width, and a reader by name of (t, d), t = 0 where the utterance lacks the view."""
     path, archive = Path(given), None
     if not given or not path.is_dir():
         with _files.reading(given, f"--{view}, a folder with NAME.npy for each utterance, or an .npz"):
@@ -218,23 +213,19 @@ def _features(
                 raise ValueError(f"got {array.shape} {array.dtype}")
             return np.atleast_2d(array) if array.size else np.zeros((0, 0), np.float32)
 
-    shapes = {}
-    for name in _progress.track(names, f"reading the sizes of {view}", len(names), "utterances"):
-        shapes[name] = rows(name).shape
-    width = next((columns for _, columns in shapes.values() if columns), 0)
+    width = next((columns for name in names if (columns := rows(name).shape[1])), 0)
     if not width:
         raise ValueError(f"--{view}: no utterance has features in {path}")
-    for name, (_, columns) in shapes.items():
-        if columns not in (0, width):
-            raise ValueError(f"--{view}: {path / name} has {columns} columns, the ones before {width}")
 
     def read(name: str) -> np.ndarray:
         found = rows(name).astype(np.float32)
+        if found.shape[1] not in (0, width):
+            raise ValueError(f"--{view}: {path / name} has {found.shape[1]} columns, the ones before {width}")
         if not np.isfinite(found).all():
             raise ValueError(f"--{view}: {path / name} must be finite, got NaN or infinity")
         return found if found.any() else np.zeros((0, width), np.float32)
 
-    return width, {name: shape[0] for name, shape in shapes.items()}, read
+    return width, read
 
 
 # Pickles
@@ -245,8 +236,14 @@ def unpickle(file: BinaryIO, path: Path, allowed: bool) -> Any:
     if not allowed:
         raise ValueError(
             f"{path} is a pickle, which is read only with --allow-pickle, and then only numpy arrays and plain "
-            "containers. Better prepare it once: mvcl data prepare sentiment --allow-pickle"
+            "containers"
         )
+    start = file.tell()
+    for place, (code, memo, _) in enumerate(pickletools.genops(file)):
+        # The unpickler makes room for an index as it comes: a damaged one takes gigabytes.
+        if code.name in ("PUT", "BINPUT", "LONG_BINPUT") and not 0 <= int(memo or 0) <= place:
+            raise pickle.UnpicklingError(f"entry {memo} of its memo stands at place {place}")
+    file.seek(start)
     return _Unpickler(file, encoding="latin1").load()
 
 
