@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         solarise,
     )
     from mvcl.augment._geometry import crop_and_resize, gaussian_blur
-    from mvcl.augment._mixing import cutmix, mixup, random_erasing, random_mix, smooth_targets
+    from mvcl.augment._mixing import cutmix, mixup, random_erasing, random_mix
     from mvcl.augment._policy import (
         CIFAR_MEAN,
         CIFAR_STD,

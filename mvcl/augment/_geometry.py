@@ -95,14 +95,12 @@ def crop_and_resize(
     horizontal in earlier versions).
 
     Args:
-      image: (height, width, 1 or 3), uint8 or floating in [0, 1].
       box: (4,) left, upper, right, lower, in pixels from the upper left corner, any real numbers inside the
         image; may be traced, so one compiled program handles all crops.
       size: side of the result in pixels, or (height, width).
       mirror: flip the result horizontally, without extra cost.
 
-    Returns:
-      (size, size, channels) float32 in [0, 1]. A box of the whole image at its own size returns the image.
+    A box of the whole image at its own size returns the image.
     """
     x = inner(image)
     box = jnp.asarray(box, jnp.float32)
@@ -192,12 +190,8 @@ def gaussian_blur(image: ArrayLike, sigma: ArrayLike, kernel_size: int | None = 
     to 5/255 inside an image and by up to 30/255 within 3 sigma of its border.
 
     Args:
-      image: (height, width, 1 or 3), uint8 or floating in [0, 1].
       sigma: pixels, positive; may be traced.
       kernel_size: odd number of pixels, or None.
-
-    Returns:
-      (height, width, channels) float32 in [0, 1].
     """
     x = inner(image)
     sigma = jnp.asarray(sigma, jnp.float32)

@@ -1,4 +1,4 @@
-"""Mixup, CutMix and smooth targets of a batch, and erasing in a normalised image.
+"""Mixup and CutMix of a batch, and erasing in a normalised image.
 
 A batch is images (n, height, width, channels), floating, and targets (n, c), probabilities; both keep their shapes.
 """
@@ -110,11 +110,3 @@ def random_erasing(
     rows, columns = jnp.arange(height)[:, None, None], jnp.arange(width)[None, :, None]
     inside = (rows >= upper) & (rows < upper + tall) & (columns >= left) & (columns < left + wide)
     return jnp.where(inside, jax.random.normal(noise, x.shape, x.dtype), x)
-
-
-def smooth_targets(labels: ArrayLike, num_classes: int, smoothing: float = 0.0) -> jax.Array:
-    """(n,) labels to (n, num_classes) probabilities: 1 - smoothing on the label, smoothing spread over all.
-
-    Szegedy et al. 2016 (arXiv 1512.00567), Section 7.
-    """
-    return (1 - smoothing) * jax.nn.one_hot(jnp.asarray(labels), num_classes) + smoothing / num_classes

@@ -141,20 +141,18 @@ def _rand_augment(policy: Policy, draws: jax.Array, image: jax.Array) -> jax.Arr
     return jax.lax.fori_loop(0, len(draws), layer, image)
 
 
-def _pieces(n: int, example_bytes: int) -> tuple[int, int]:
-    """(steps, devices): on CPU, the number of pieces to process each device's rows in.
+def _rows_at_once(rows: int, example_bytes: int) -> int:
+    """Number of a device's rows whose views are drawn at once: all, but on CPU as many as fit in the cache.
 
     A policy reads and writes its views about twenty times; in pieces that fit in the cache, 256 examples of 8 views
-    of 32x32x3 take half the time. Every piece has rows of every device, so no rows move between devices.
+    of 32x32x3 take half the time.
     """
-    devices = jax.device_count()
-    if jax.default_backend() != "cpu" or n % devices:
-        return 1, devices
-    rows = n // devices
-    fitting = max(1, _CACHE_BYTES // example_bytes)
-    piece = max(size for size in range(1, min(rows, fitting) + 1) if rows % size == 0)
+    if jax.default_backend() != "cpu":
+        return rows
+    fitting = min(rows, max(1, _CACHE_BYTES // example_bytes))
+    piece = max(size for size in range(1, fitting + 1) if rows % size == 0)
     # Without a good divisor, such as for a prime number of rows, the steps would cost more than they save.
-    return (rows // piece if 4 * piece >= min(rows, fitting) else 1), devices
+    return piece if 4 * piece >= fitting else rows
 
 
 def draw_views(
@@ -204,19 +202,13 @@ def draw_views(
         groups.setdefault(policy, []).append(view)
     example = partial(_of_one_example, groups, cropped, seed)
     numbers = sum(policy.image_size**2 for policy in policies) * sources[0].shape[-1]
-    steps, devices = _pieces(n, 4 * numbers)
-    if steps == 1:
+    rows_each, rest = divmod(n, devices := jax.device_count())
+    if rest or (at_once := _rows_at_once(rows_each, 4 * numbers)) == rows_each:
         return jax.vmap(example)(sources, epoch, index)
-
-    def split(array: jax.Array) -> jax.Array:
-        return array.reshape(devices, steps, -1, *array.shape[1:]).swapaxes(0, 1)
-
-    def joined(array: jax.Array) -> jax.Array:
-        return array.swapaxes(0, 1).reshape(n, *array.shape[3:])
-
-    piece = jax.vmap(jax.vmap(example))
-    views = jax.lax.map(lambda rows: piece(*rows), jax.tree.map(split, (sources, epoch, index)))
-    return jax.tree.map(joined, views)
+    # Every step has rows of every device, so that no rows move between devices.
+    rows = jax.tree.map(lambda x: x.reshape(devices, -1, *x.shape[1:]), (sources, epoch, index))
+    each = jax.vmap(lambda rows: jax.lax.map(lambda row: example(*row), rows, batch_size=at_once))
+    return jax.tree.map(lambda x: x.reshape(n, *x.shape[2:]), each(rows))
 
 
 def _of_one_example(

@@ -218,14 +218,11 @@ class Learner(Module):
         z = net.head(z) if output in ("head", "head_views") else z
         if images:
             return z
-        z, present = z.reshape((*views.shape[:2], -1)), inputs.get("present")
+        here = inputs.get("present", np.ones(views.shape[:2], bool))
+        z = jnp.where(here[..., None], z.reshape((*views.shape[:2], -1)), 0)
         if output in ("views", "head_views"):
-            here = np.ones(views.shape[:2], bool) if present is None else present
-            return jnp.where(here[..., None], z, 0).reshape((len(views), -1))
-        if present is None:
-            return z.mean(axis=1)
-        count = jnp.maximum(present.sum(axis=1, keepdims=True), 1)
-        return jnp.where(present[..., None], z, 0).sum(axis=1) / count
+            return z.reshape((len(views), -1))
+        return z.sum(axis=1) / jnp.maximum(here.sum(axis=1, keepdims=True), 1)
 
     def level(self, objective: OfViews, z: jax.Array) -> jax.Array:
         """The loss of a batch with these (k, n, d) embeddings, for the chance level."""

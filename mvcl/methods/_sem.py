@@ -287,20 +287,17 @@ def view_weights(features: np.ndarray, labels: np.ndarray, kind: str, present: n
     k = len(features)
     if kind == "none":
         return np.ones((k, k), np.float32)
-    of = {"jsd": losses.jsd_weights, "mmd": losses.mmd_weights}
-
-    def weigh(rows: Any, here: np.ndarray) -> np.ndarray:
-        if kind == "cmi":
-            return np.asarray(losses.cmi_weights(labels[rows][:, here]))
-        return np.asarray(jax.jit(of[kind])(features[rows][:, here]), np.float32)
-
+    weigh = {"jsd": jax.jit(losses.jsd_weights), "mmd": jax.jit(losses.mmd_weights)}.get(
+        kind, losses.cmi_weights
+    )
+    of = labels if kind == "cmi" else features
     if present.all():
-        return weigh(slice(None), np.ones(present.shape[1], bool))
+        return np.asarray(weigh(of), np.float32)
     weights = np.zeros((k, k), np.float32)
     for m, n in combinations_with_replacement(range(k), 2):
         here = present[m] & present[n]
         if here.sum() >= 2:
-            weights[m, n] = weights[n, m] = weigh([m, n], here)[0, 1]
+            weights[m, n] = weights[n, m] = weigh(of[[m, n]][:, here])[0, 1]
     return weights
 
 

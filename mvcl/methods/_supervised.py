@@ -58,7 +58,7 @@ class Supervised:
     regression: Literal["absolute", "squared"] = "absolute"
     """Loss for regression."""
     label_smoothing: float = 0.0
-    """Label smoothing: share of a target that is spread over all classes."""
+    """Label smoothing: share of a target that is spread over all classes (Szegedy 2016, arXiv 1512.00567)."""
     mixup: float = 0.0
     """Alpha of mixup's Beta distribution, for images; 0 for none."""
     cutmix: float = 0.0
@@ -107,7 +107,8 @@ class SupervisedLearner(Learner):
             labels = jnp.repeat(labels, views.shape[1])
             views = views.reshape((-1, *views.shape[2:]))
         if self.spec.classes:
-            targets = augment.smooth_targets(labels, self.spec.classes, options.label_smoothing)
+            targets = jax.nn.one_hot(labels, self.spec.classes)
+            targets = optax.smooth_labels(targets, options.label_smoothing)
         if options.mixup or options.cutmix:
             key = key_of_batch(statistics, inputs)
             views, targets = augment.random_mix(key, views, targets, options.mixup, options.cutmix)

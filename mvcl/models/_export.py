@@ -16,9 +16,6 @@ from mvcl.models._vit import Frozen, ViT
 _LEAVES = {"kernel": "weight", "scale": "weight", "mean": "running_mean", "var": "running_var"}
 
 
-_TO_TORCH, _FROM_TORCH = (3, 2, 0, 1), (2, 3, 1, 0)  # kernels HWIO -> OIHW, and back
-
-
 def _variables(encoder: nnx.Module) -> dict[str, nnx.Variable]:
     """Parameters, running statistics and fixed values by their names in PyTorch."""
     kinds = nnx.Any(nnx.Param, nnx.BatchStat, Frozen)
@@ -28,11 +25,11 @@ def _variables(encoder: nnx.Module) -> dict[str, nnx.Variable]:
     }
 
 
-def _laid_out(name: str, value: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
-    """The value in the other layout: kernels IO <-> OI and of images by `axes`, all else unchanged."""
+def _laid_out(name: str, value: np.ndarray, *, back: bool = False) -> np.ndarray:
+    """Kernels in PyTorch's layout, IO -> OI and HWIO -> OIHW, or back; all else unchanged."""
     if not name.endswith("weight"):
         return value
-    return value.transpose(axes) if value.ndim == 4 else value.T
+    return value.transpose((2, 3, 1, 0) if back else (3, 2, 0, 1)) if value.ndim == 4 else value.T
 
 
 def export(encoder: nnx.Module, config: EncoderConfig, path: str | os.PathLike[str]) -> None:
@@ -55,7 +52,7 @@ def export(encoder: nnx.Module, config: EncoderConfig, path: str | os.PathLike[s
 
     tensors: dict[str, np.ndarray] = {}
     for name, variable in _variables(encoder).items():
-        tensors[name] = np.ascontiguousarray(_laid_out(name, np.asarray(variable[...]), _TO_TORCH))
+        tensors[name] = np.ascontiguousarray(_laid_out(name, np.asarray(variable[...])))
         if name.endswith("running_mean"):
             tensors[name.removesuffix("running_mean") + "num_batches_tracked"] = np.zeros((), np.int64)
     assert is_dataclass(config)
@@ -99,14 +96,11 @@ def load_exported(encoder: nnx.Module, path: str | os.PathLike[str]) -> None:
             f"path must have this encoder's weights; {path} lacks {sorted(wanted - given)[:5]} "
             f"and has {sorted(given - wanted)[:5]} too"
         )
-    loaded = []
+    values = {name: _laid_out(name, tensors[name], back=True) for name in variables}
     for name, variable in variables.items():
-        value = _laid_out(name, tensors[name], _FROM_TORCH)
-        if value.shape != variable.shape:
+        if (got := values[name].shape) != variable.shape:
             raise ValueError(
-                f"{name} in {path} must have the encoder's shape {variable.shape}; got {value.shape} "
-                "(in flax's layout)"
+                f"{name} in {path} must have the encoder's shape {variable.shape}; got {got} (in flax's layout)"
             )
-        loaded.append((variable, jnp.asarray(value, variable.dtype)))
-    for variable, array in loaded:  # only after all checks
-        variable[...] = array
+    for name, variable in variables.items():  # only after all checks
+        variable[...] = jnp.asarray(values[name], variable.dtype)

@@ -82,21 +82,23 @@ def conv(
     size: int,
     stride: int = 1,
     *,
-    kernel_init: nnx.Initializer = he_fan_out,
+    axes: int = 2,
     dtype: DTypeLike,
     rngs: nnx.Rngs,
+    kernel_init: nnx.Initializer = he_fan_out,
+    use_bias: bool = False,
 ) -> nnx.Conv:
-    """A square convolution without bias, padded by size // 2 on every side as in PyTorch.
+    """A convolution of as many axes, of one size, padded by size // 2 on every side as in PyTorch.
 
     "SAME" pads strided convolutions on one side only, so exported weights would compute another function.
     """
     return nnx.Conv(
         channels,
         features,
-        (size, size),
-        (stride, stride),
-        padding=((size // 2, size // 2),) * 2,
-        use_bias=False,
+        (size,) * axes,
+        (stride,) * axes,
+        padding=((size // 2, size // 2),) * axes,
+        use_bias=use_bias,
         dtype=dtype,
         kernel_init=kernel_init,
         conv_general_dilated=convolve,
@@ -128,11 +130,8 @@ def norm(
     shared: dict[str, Any] = {"dtype": jnp.float32, "use_fast_variance": False, "rngs": rngs}
     if kind == "layer":
         return nnx.LayerNorm(features, epsilon=1e-6, **shared)
-    initializers = nnx.initializers
-    shared |= {
-        "epsilon": 1e-5,
-        "scale_init": (initializers.zeros_init if zero_init else initializers.ones_init)(),
-    }
+    scale_init = nnx.initializers.zeros_init() if zero_init else nnx.initializers.ones_init()
+    shared |= {"epsilon": 1e-5, "scale_init": scale_init}
     if kind == "group":
         return nnx.GroupNorm(features, num_groups=max(1, math.gcd(features, 256) // 8), **shared)
     plain = kind == "batch_plain"

@@ -103,25 +103,16 @@ class ResNetEncoder(nnx.Module):
         batch_norm = nnx.BatchNorm if groups == 1 else partial(SplitBatchNorm, groups=groups)
         norm = partial(_layers.norm, config.norm, batch_norm=batch_norm, rngs=rngs)
         self.bn1 = norm(config.width)
-        stages, features = [], config.width
+        block = partial(_Residual, conv=conv, norm=norm, bottleneck=config.depth >= 50, dtype=dtype)
+        stages, self.features, zero = [], config.width, config.zero_init_residual
         for stage, count in enumerate(_BLOCKS[config.depth]):
-            blocks = []
+            blocks: nnx.List[_Residual] = nnx.List([])
             for index in range(count):
-                block = _Residual(
-                    features,
-                    config.width * 2**stage,
-                    2 if stage > 0 and index == 0 else 1,
-                    bottleneck=config.depth >= 50,
-                    zero_init=config.zero_init_residual,
-                    conv=conv,
-                    norm=norm,
-                    dtype=dtype,
-                )
-                features = block.features
-                blocks.append(block)
-            stages.append(nnx.List(blocks))
+                stride = 2 if stage > 0 and index == 0 else 1
+                blocks.append(block(self.features, config.width * 2**stage, stride, zero_init=zero))
+                self.features = blocks[-1].features
+            stages.append(blocks)
         self.layer1, self.layer2, self.layer3, self.layer4 = stages
-        self.features = features
 
     def __call__(self, x: jax.Array) -> jax.Array:
         x = nnx.relu(self.bn1(self.conv1(x))).astype(self.dtype)

@@ -36,17 +36,8 @@ class _EegBlock(nnx.Module):
         self, channels: int, features: int, size: int, rate: float, *, dtype: DTypeLike, rngs: nnx.Rngs
     ):
         self.dtype = dtype
-        self.conv = nnx.Conv(
-            channels,
-            features,
-            (size,),
-            (size,),
-            padding=((size // 2, size // 2),),
-            dtype=dtype,
-            kernel_init=_layers.he_fan_in,
-            conv_general_dilated=_layers.convolve,
-            rngs=rngs,
-        )
+        conv = partial(_layers.conv, kernel_init=_layers.he_fan_in, use_bias=True, dtype=dtype, rngs=rngs)
+        self.conv = conv(channels, features, size, size, axes=1)
         self.dropout = _layers.Dropout(rate, broadcast_dims=(1,), rngs=rngs)
         self.norm = nnx.GroupNorm(
             features,

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Literal
 
@@ -65,17 +66,10 @@ class MLP:
         if not input_shape or min(input_shape) < 1:
             raise ValueError(f"input_shape of MLP must have at least one entry; got {tuple(input_shape)}")
         inputs, kinds = math.prod(input_shape), [*(self.norm,) * (len(self.widths) - 1), "none"]
-        linears = [
-            nnx.Linear(
-                before,
-                after,
-                use_bias=kind == "none",  # otherwise the norm's shift is the bias
-                dtype=dtype,
-                kernel_init=_layers.he_fan_in,
-                rngs=rngs,
-            )
-            for kind, (before, after) in zip(kinds, pairwise((inputs, *self.widths)))
-        ]
+        linear = partial(nnx.Linear, dtype=dtype, kernel_init=_layers.he_fan_in, rngs=rngs)
+        sizes = pairwise((inputs, *self.widths))
+        # A norm's shift is its layer's bias.
+        linears = [linear(*size, use_bias=kind == "none") for kind, size in zip(kinds, sizes)]
         norms = [_layers.norm(kind, width, rngs=rngs) for kind, width in zip(kinds, self.widths)]
         return Perceptron(inputs, linears, norms, self.activation, dtype)
 

@@ -49,33 +49,24 @@ def _sincos(rows: int, columns: int, width: int) -> np.ndarray:
     return np.pad(patches, ((1, 0), (0, 0)))[None].astype(np.float32)
 
 
+def _grid(patch: int, height: int, width: int, of: str) -> tuple[int, int]:
+    """Rows and columns of patches."""
+    if height % patch or width % patch:
+        raise ValueError(
+            f"patch must divide the height and width of {of}; got patch {patch} for {height}x{width}"
+        )
+    return height // patch, width // patch
+
+
 class Frozen(nnx.Variable):
     """A variable that keeps its initial value: not a parameter, but part of the network."""
-
-
-class Attention(nnx.Module):
-    """Self-attention of the tokens that are there; one matrix for queries, keys and values, in this order."""
-
-    def __init__(self, width: int, heads: int, *, init: _ForSizes, dtype: DTypeLike, rngs: nnx.Rngs):
-        linear = partial(nnx.Linear, dtype=dtype, kernel_init=init(width, width), rngs=rngs)
-        self.heads = heads
-        self.qkv = linear(width, 3 * width)  # initialised as three maps
-        self.proj = linear(width, width)
-
-    def __call__(self, x: jax.Array, there: jax.Array | None = None) -> jax.Array:
-        n, tokens, width = x.shape
-        qkv = self.qkv(x).reshape(n, tokens, 3, self.heads, width // self.heads)
-        mask = None if there is None else there[:, None, None, :]
-        x = jax.nn.dot_product_attention(
-            qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2], mask=mask
-        )  # softmax in float32
-        return self.proj(x.reshape(n, tokens, width))
 
 
 class Block(nnx.Module):
     """Pre-norm residual block: attention, then Linear, exact GELU, Linear, with four times the width between.
 
-    With a rate, dropout after attention, inside the MLP and after it.
+    One matrix gives queries, keys and values, in this order. With a rate, dropout after attention, inside the MLP and
+    after it.
     """
 
     def __init__(
@@ -88,26 +79,37 @@ class Block(nnx.Module):
         dtype: DTypeLike,
         rngs: nnx.Rngs,
     ):
-        linear = partial(nnx.Linear, dtype=dtype, kernel_init=init(width, 4 * width), rngs=rngs)
+        def linear(inputs: int, maps: int, outputs: int) -> nnx.Linear:  # initialised as this number of maps
+            kernel_init = init(inputs, outputs)
+            return nnx.Linear(inputs, maps * outputs, dtype=dtype, kernel_init=kernel_init, rngs=rngs)
+
+        self.heads = heads
         self.norm1 = _layers.norm("layer", width, rngs=rngs)
-        self.attn = Attention(width, heads, init=init, dtype=dtype, rngs=rngs)
+        self.attn = nnx.Dict(qkv=linear(width, 3, width), proj=linear(width, 1, width))
         self.norm2 = _layers.norm("layer", width, rngs=rngs)
-        self.mlp = nnx.Dict(fc1=linear(width, 4 * width), fc2=linear(4 * width, width))
+        self.mlp = nnx.Dict(fc1=linear(width, 1, 4 * width), fc2=linear(4 * width, 1, width))
         self.dropouts = nnx.List([_layers.Dropout(rate, rngs=rngs) for _ in range(3)])
 
     def __call__(self, x: jax.Array, there: jax.Array | None = None) -> jax.Array:
         attended, hidden, added = self.dropouts
-        x = x + attended(self.attn(self.norm1(x), there))
+        x = x + attended(self._attention(self.norm1(x), there))
         inner = hidden(nnx.gelu(self.mlp.fc1(self.norm2(x)), approximate=False))
         return x + added(self.mlp.fc2(inner))
+
+    def _attention(self, x: jax.Array, there: jax.Array | None) -> jax.Array:
+        """Self-attention of the tokens that are there; softmax in float32."""
+        n, tokens, width = x.shape
+        qkv = self.attn.qkv(x).reshape(n, tokens, 3, self.heads, width // self.heads)
+        mask = None if there is None else there[:, None, None, :]
+        x = jax.nn.dot_product_attention(qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2], mask=mask)
+        return self.attn.proj(x.reshape(n, tokens, width))
 
 
 class ViTEncoder(nnx.Module):
     """Images (n, height, width, channels) -> the normalised class token, (n, features) float32."""
 
     def __init__(self, config: "ViT", shape: tuple[int, int, int], *, dtype: DTypeLike, rngs: nnx.Rngs):
-        height, width, channels = shape
-        rows, columns = height // config.patch, width // config.patch
+        (rows, columns), channels = _grid(config.patch, *shape[:2], "the image"), shape[2]
         of_token, of_patches, of_linear = _INITIALIZERS[config.init]
         self.dtype = dtype
         self.features = config.width
@@ -148,11 +150,7 @@ class ViTEncoder(nnx.Module):
 
     def _positions(self, height: int, width: int) -> jax.Array:
         """(1, 1 + tokens, width): the positions, those of the patches interpolated to the grid of the image."""
-        if height % self.patch or width % self.patch:
-            raise ValueError(
-                f"patch must divide the height and width of every view; got patch {self.patch} for {height}x{width}"
-            )
-        grid, positions = (height // self.patch, width // self.patch), self.pos_embed[...]
+        grid, positions = _grid(self.patch, height, width, "every view"), self.pos_embed[...]
         if grid == self.grid:
             return positions
         patches = positions[0, 1:].reshape(*self.grid, self.features)
@@ -192,10 +190,6 @@ class ViT:
         """Build the encoder for images of `input_shape` (height, width, channels), or raise ValueError."""
         _layers.check(self, input_shape)
         height, width, channels = input_shape
-        if height % self.patch or width % self.patch:
-            raise ValueError(
-                f"patch must divide the image's height and width; got patch {self.patch} for {height}x{width}"
-            )
         if self.positions == "sincos" and self.width % 4:
             raise ValueError(f"width must be a multiple of 4 with positions sincos; got {self.width}")
         return ViTEncoder(self, (height, width, channels), dtype=dtype, rngs=rngs)

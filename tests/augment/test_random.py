@@ -1,4 +1,4 @@
-"""Random operations: distributions of the draws; operations that are not drawn change nothing."""
+"""Views and crops are their steps, one after the other, with parameters from uniform numbers."""
 
 import dataclasses
 import math
@@ -7,24 +7,40 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from PIL import Image
 from scipy.stats import norm
 from sklearn.datasets import load_sample_images
 
 from mvcl import augment
 from mvcl.augment import _views
 
-IMAGE = np.random.default_rng(0).random((12, 12, 3), dtype=np.float32)
-PLAIN = augment.Policy(flip_probability=0.0, jitter_probability=0.0)
-
-
-def keys(n):
-    return jax.random.split(jax.random.key(0), n)
-
-
-def drawn(n, image, **changes):
-    """n views of a square image by a policy of these steps alone."""
-    policy = dataclasses.replace(PLAIN, image_size=len(image), **changes)
-    return jax.jit(jax.vmap(lambda key: augment.apply_policy(policy, key, image, cropped=True)))(keys(n))
+CHINA = load_sample_images().images[0]
+PHOTOGRAPH = CHINA[200:220, 300:318]
+STEPS = (augment.brightness, augment.contrast, augment.saturation, augment.hue)
+POLICY = augment.Policy(
+    image_size=12,
+    crop_scale=(0.3, 0.9),
+    flip_probability=0.4,
+    rand_augment_ops=2,
+    rand_augment_magnitude=15.0,
+    rand_augment_deviation=3.0,
+    rand_augment_probability=0.5,
+    jitter_probability=0.7,
+    brightness=0.5,
+    contrast=1.2,
+    saturation=0.3,
+    hue=0.1,
+    grayscale_probability=0.3,
+    blur_probability=0.6,
+    blur_sigma=(0.5, 2.0),
+    blur_kernel=5,
+    solarise_probability=0.2,
+    solarise_threshold=0.6,
+    mean=(0.5, 0.4, 0.3),
+    std=(0.2, 0.3, 0.4),
+    erase_probability=0.4,
+    erase_scale=(0.1, 0.3),
+)
 
 
 def loops_of_random_box(draws, height, width, scale, ratio):
@@ -64,93 +80,81 @@ def test_random_box_equals_torchvision(height, width, scale):
     assert (boxes[:, 3] <= height).all()
 
 
-OPERATIONS = {
-    "flip": lambda image: image[:, ::-1],
-    "grayscale": augment.grayscale,
-    "solarise": augment.solarise,
-}
-
-
-@pytest.mark.parametrize("name", OPERATIONS)
-def test_probabilities(name):
-    """At probability 0.3 over 4000 keys, within 5 standard deviations of 1200, and nothing in between."""
-    views = drawn(4000, IMAGE, **{f"{name}_probability": 0.3})
-    changed = np.isclose(views, OPERATIONS[name](IMAGE), atol=1e-6).all((1, 2, 3))
-    kept = (np.asarray(views) == IMAGE).all((1, 2, 3))
-    assert (changed ^ kept).all()
-    assert abs(changed.sum() - 1200) < 5 * math.sqrt(4000 * 0.3 * 0.7)
-
-
-def test_distribution_of_jitter_factors_and_hue():
-    """The contrast factor of two greys is uniform in [0.5, 1.5]; the hue of a pure red rotates by up to 0.1."""
-    greys = np.array([[[0.4] * 3, [0.6] * 3]] * 2, np.float32)
-    views = drawn(3000, greys, jitter_probability=1.0, contrast=0.5)
-    factor = (views[:, 0, 1, 0] - views[:, 0, 0, 0]) / 0.2
-    quantiles = np.quantile(factor, [0.0, 0.25, 0.5, 0.75, 1.0])
-    np.testing.assert_allclose(quantiles, [0.5, 0.75, 1.0, 1.25, 1.5], atol=0.05)
-    assert (quantiles >= 0.5 - 1e-5).all()
-    assert (quantiles <= 1.5 + 1e-5).all()
-    red = np.array([[[1.0, 0.0, 0.0]]], np.float32)
-    views = drawn(3000, red, jitter_probability=1.0, hue=0.1)
-    # Green increases by 6 per turn towards yellow, blue towards magenta.
-    turn = (views[:, 0, 0, 1] - views[:, 0, 0, 2]) / 6
-    # Turns are cut to steps of 1/255, and H once more.
-    assert abs(turn.max() - 0.1) < 2 / 255
-    assert abs(turn.min() + 0.1) < 2 / 255
-    assert abs(turn.mean()) < 1 / 255
-
-
-def test_jitter_order_is_uniform():
-    """Brightness (to at most 0.4 of it) and contrast do not commute: each is first half of the time."""
-    image = np.array([[[0.9] * 3, [0.1] * 3]] * 2, np.float32)
-    factors = jax.vmap(lambda key: jax.random.uniform(key, (54,)))(keys(4000))[:, 46:48] * 1.2 + 0.4
-    views = drawn(4000, image, jitter_probability=1.0, brightness=0.6, contrast=0.6)
-    first, second = (
-        jax.vmap(lambda f, order=order: augment.color_jitter(image, np.array(order), f[0], f[1]))(factors)
-        for order in ((0, 1, 2, 3), (1, 0, 2, 3))
-    )
-    is_first, is_second = (np.isclose(views, x, atol=1e-6).all((1, 2, 3)) for x in (first, second))
-    assert (is_first | is_second).all()
-    apart = is_first ^ is_second
-    assert apart.sum() > 1000
-    assert abs(is_first[apart].mean() - 0.5) < 5 * 0.5 / math.sqrt(apart.sum())
-
-
-def test_blur_sigma_covers_its_range():
-    """The centre of a blurred point decreases with sigma; a table of it gives sigma."""
-    point = np.zeros((15, 15, 1), np.float32)
-    point[7, 7] = 1
-    views = drawn(2000, point, blur_probability=0.7, blur_sigma=(0.5, 2.0), blur_kernel=15)[:, 7, 7, 0]
-    table = np.linspace(0.5, 2.0, 61, dtype=np.float32)
-    centre = jax.vmap(lambda sigma: augment.gaussian_blur(point, sigma, 15))(table)[:, 7, 7, 0]
-    blurred = np.asarray(views) < 0.999
-    assert abs(blurred.mean() - 0.7) < 0.052
-    sigma = np.interp(-np.asarray(views)[blurred], -np.asarray(centre), table)
-    np.testing.assert_allclose(
-        np.quantile(sigma, [0, 0.25, 0.5, 0.75, 1]), [0.5, 0.875, 1.25, 1.625, 2], atol=0.08
-    )
-
-
-def test_rand_augment_applies_its_draws_one_after_the_other():
-    """Operation, sign and normal magnitude are three uniform numbers each, after those of the other steps."""
-    image = load_sample_images().images[0][200:212, 300:312].astype(np.float32) / 255
-    changes = {"rand_augment_ops": 2, "rand_augment_magnitude": 15.0, "rand_augment_deviation": 3.0}
-    for key, view in zip(keys(30), drawn(30, image, **changes)):
-        expected = image
-        for op, side, share in np.asarray(jax.random.uniform(key, (60,)))[54:].reshape(2, 3):
+def by_hand(key, image):
+    """The view of POLICY: 40 numbers for the crop, 1 for the flip, 9 for the jitter, and so on."""
+    u = np.asarray(jax.random.uniform(key, (61,)), np.float64)
+    box = loops_of_random_box(u[:40].reshape(4, 10), *image.shape[:2], POLICY.crop_scale, POLICY.crop_ratio)
+    x = augment.crop_and_resize(image, np.float32(box), 12, mirror=bool(u[40] < 0.4))
+    if u[60] < 0.5:
+        for op, side, share in u[54:60].reshape(2, 3):
             magnitude = np.clip(15 + 3 * norm.ppf(share), 0, 30)
-            expected = augment.rand_augment_op(expected, int(op * 14), magnitude, 1 if side >= 0.5 else -1)
-        assert np.mean(np.abs(view - expected) > 1e-4) < 0.02  # a pixel at a boundary may be its neighbour
+            x = augment.rand_augment_op(x, int(op * 14), magnitude, 1 if side >= 0.5 else -1)
+    if u[41] < 0.7:
+        ranges = ((0.5, 1.5), (0.0, 2.2), (0.7, 1.3), (-0.1, 0.1))
+        for step in np.argsort(u[42:46]):
+            low, high = ranges[step]
+            x = STEPS[step](x, low + (high - low) * u[46 + step])
+    if u[50] < 0.3:
+        x = augment.grayscale(x)
+    if u[51] < 0.6:
+        x = augment.gaussian_blur(x, 0.5 + 1.5 * u[52], 5)
+    if u[53] < 0.2:
+        x = augment.solarise(x, 0.6)
+    x = (x - np.float32(POLICY.mean)) / np.float32(POLICY.std)
+    return augment.random_erasing(jax.random.fold_in(key, 1), x, 0.4, (0.1, 0.3))
 
 
-def test_rand_augment_has_a_probability():
-    """Half of the views are changed at probability 0.5, except where both operations do nothing; none at 0."""
-    changed = {}
-    for share in (0.0, 0.5):
-        changes = {"rand_augment_ops": 2, "rand_augment_magnitude": 20.0, "rand_augment_probability": share}
-        changed[share] = np.mean(
-            np.abs(np.asarray(drawn(400, IMAGE, **changes)) - IMAGE).max((1, 2, 3)) > 1e-3
-        )
-    assert changed[0.0] == 0
-    deviation = np.sqrt(0.25 / 400)
-    assert 0.45 - 4 * deviation < changed[0.5] < 0.5 + 4 * deviation
+def test_views_are_their_steps_by_hand():
+    keys = jax.random.split(jax.random.key(0), 40)
+    views = jax.jit(jax.vmap(lambda key: augment.apply_policy(POLICY, key, PHOTOGRAPH)))(keys)
+    for key, view in zip(keys, views):
+        # Hue and moves are cut to bytes and pixels: one at a boundary may take its neighbour's value.
+        assert np.mean(np.abs(view - by_hand(key, PHOTOGRAPH)) > 1e-3) < 0.1
+
+
+def numbers_of_host(seed, epoch, index, view):
+    return np.random.Generator(np.random.Philox(key=[seed, epoch], counter=[0, 0, index, view])).random(40)
+
+
+def test_crops_of_the_host_are_boxes_by_their_numbers():
+    for index, view in [(7, 0), (8, 1)]:
+        draws = numbers_of_host(3, 5, index, view).reshape(4, 10)
+        box = loops_of_random_box(draws, 20, 18, POLICY.crop_scale, POLICY.crop_ratio)
+        expected = Image.fromarray(PHOTOGRAPH).resize((12, 12), Image.Resampling.BICUBIC, box=box)
+        found = augment.host_crop([PHOTOGRAPH], [POLICY] * 2, 3, 5, index)[view]
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_evaluation_and_one_channel():
+    image = Image.fromarray(CHINA).convert("L")
+    width, height = image.size
+    half = 0.875 * min(width, height) / 2
+    box = (width / 2 - half, height / 2 - half, width / 2 + half, height / 2 + half)
+    expected = np.asarray(image.resize((32, 32), Image.Resampling.BICUBIC, box=box))
+    crop = augment.host_crop([np.asarray(image)[..., None]], [augment.evaluation(image_size=32)], 0, 0, 0)
+    assert crop[0].shape == (32, 32, 1)
+    np.testing.assert_array_equal(crop[0][..., 0], expected)
+
+
+def test_raises_on_bad_input():
+    with pytest.raises(
+        ValueError, match=r"image must be \(height, width, 1 or 3\) uint8, got \(5, 5\) float64"
+    ):
+        augment.host_crop([np.zeros((5, 5))], [POLICY], 0, 0, 0)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_padded_crops_are_windows_of_the_reflected_image(rng, channels):
+    plain = augment.evaluation(image_size=12, mean=(0.0,), std=(1.0,))
+    policy = dataclasses.replace(plain, random_crop=True, crop_padding=3)
+    image = rng.integers(0, 256, (12, 12, channels), np.uint8)
+    padded = np.pad(image, ((3, 3), (3, 3), (0, 0)), mode="reflect")
+    device = jax.jit(lambda key: 255 * augment.apply_policy(policy, key, image))
+    for epoch in range(6):
+        key = augment.view_key(0, epoch, 5, 0)
+        host = augment.host_crop([image], [policy], 0, epoch, 5)[0]
+        draws = (numbers_of_host(0, epoch, 5, 0), jax.random.uniform(key, (54,)))
+        for numbers, found in zip(draws, (host, device(key))):
+            left, upper = (int(7 * number) for number in numbers[:2])
+            expected = padded[upper : upper + 12, left : left + 12]
+            np.testing.assert_allclose(found, expected, atol=1e-3)

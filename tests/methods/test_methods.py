@@ -10,6 +10,7 @@ import pytest
 from flax import nnx
 
 from mvcl import losses, methods, models
+from mvcl.methods._method import embed
 from mvcl.models import _layers
 from mvcl.models._resnet import SplitBatchNorm
 
@@ -17,6 +18,7 @@ N, K, SHAPE = 6, 4, (5,)
 ENCODER = models.MLP(widths=(7,))
 HEAD = models.MLPHead(hidden=6, out=3)
 BATCH_NORM = models.MLP(widths=(7, 7), norm="batch")
+PIECES = (lambda x: x.reshape(2, -1, *x.shape[1:]), lambda z: z.reshape(-1, z.shape[-1]))
 PREDICTOR = models.MLPHead(hidden=4, out=3)
 
 
@@ -292,19 +294,41 @@ def test_outputs_of_single_views_side_by_side(inputs, rng, method):
 
 @pytest.mark.parametrize(("classes", "regression"), [(3, "squared"), (0, "squared"), (0, "absolute")])
 def test_supervised_learns_the_label(inputs, classes, regression):
-    learner = methods.Supervised(regression=regression).build(setting(classes=classes))
+    method = methods.Supervised(regression=regression, label_smoothing=0.1)
+    learner = method.build(setting(classes=classes))
     labels = inputs["labels"] if classes else np.linspace(-1, 1, N, dtype=np.float32)
     params, statistics = started(learner)
     loss, _ = loss_of(learner)(params, statistics, inputs | {"labels": labels})
     views = {"views": inputs["views"]}
     found = np.asarray(features_of(learner, "head")(params, statistics, views), np.float64)
     if classes:
+        targets = 0.9 * np.eye(3)[labels] + 0.1 / 3
         log_p = found - np.log(np.exp(found).sum(1, keepdims=True))
-        expected = -log_p[np.arange(N), labels].mean()
+        expected = -(targets * log_p).sum(1).mean()
     else:
         assert found.shape == (N, 1)
         expected = np.mean(np.abs(found[:, 0] - labels) ** (2 if regression == "squared" else 1))
     np.testing.assert_allclose(loss, expected, rtol=1e-5)
+
+
+def test_masks_change_from_step_to_step_in_microbatches_too(rng):
+    encoder = models.EegConv(channels=4, out=2, dropout=0.5).build((64,), dtype=jnp.float32, rngs=nnx.Rngs(0))
+    graph, params, statistics = nnx.split(encoder, nnx.Param, ...)
+    views = jnp.asarray(rng.normal(size=(4, 3, 64)), jnp.float32)
+
+    def step(statistics, microbatches):
+        module = nnx.merge(graph, params, statistics, copy=True)
+        features = embed(module, methods.Batch(views, lambda x: x, microbatches))
+        return features, nnx.state(module, nnx.Not(nnx.Param))
+
+    counts = [int(leaf) for leaf in jax.tree.leaves(statistics)]
+    for microbatches in (None, PIECES):
+        run = jax.jit(lambda statistics, microbatches=microbatches: step(statistics, microbatches))
+        first, after = run(statistics)
+        assert first.shape == (12, 2)
+        assert [int(leaf) - 1 for leaf in jax.tree.leaves(after)] == counts
+        np.testing.assert_array_equal(run(statistics)[0], first)
+        assert float(jnp.abs(run(after)[0] - first).max()) > 1e-3
 
 
 @pytest.mark.parametrize(

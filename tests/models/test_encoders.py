@@ -228,24 +228,54 @@ def part_of_new(config, shape, part):
     return jax.jit(lambda: part(config.build(shape, dtype=jnp.float32, rngs=nnx.Rngs(0))))()
 
 
-def test_initial_scales():
-    # He's fan-out rule: variance 2 / (9 · 256) for a 3x3 kernel with 256 outputs
-    kernel = part_of_new(ConvNet((128, 256)), (8, 8, 1), lambda module: module.convs[1].kernel[...])
-    np.testing.assert_allclose(np.std(kernel), np.sqrt(2 / (9 * 256)), rtol=0.01)
-    # a normal of deviation 0.02 cut at two deviations; the cut one has deviation 0.02 · 0.8796
-    kernel = part_of_new(*SMALL["vit"], lambda module: module.blocks[0].mlp.fc1.kernel[...])
-    np.testing.assert_allclose(np.std(kernel), 0.01759, rtol=0.05)
-    assert 0.038 < np.abs(kernel).max() <= 0.04
+def uniform(variance_of_three):
+    """Deviation and bound."""
+    return np.sqrt(variance_of_three / 3), np.sqrt(variance_of_three)
+
+
+@pytest.mark.parametrize(
+    ("config", "shape", "laws"),
+    [
+        # He's fan-out rule: variance 2 / (9 · 256) for a 3x3 kernel with 256 outputs
+        (ConvNet((128, 256)), (8, 8, 1), {"convs.1": (np.sqrt(2 / (9 * 256)), None)}),
+        # A normal of deviation 0.02 cut at two deviations has deviation 0.02 · 0.8796.
+        (*SMALL["vit"], {"blocks.0.mlp.fc1": (0.01759, 0.04)}),
+        # torch.nn.init.kaiming_uniform_ with ReLU's gain, to ±sqrt(6 / fan in): 3x3, 64 to 128 channels
+        (ResNet(18, initial="kaiming_uniform"), (32, 32, 3), {"layer2.0.conv1": uniform(6 / (9 * 64))}),
+        (  # MoCo v3, to ±sqrt(6 / (inputs + outputs)), with queries, keys and values as three maps
+            ViT(patch=8, width=64, depth=1, heads=2, init="xavier_uniform"),
+            (8, 8, 3),
+            {
+                "blocks.0.attn.qkv": uniform(6 / (64 + 64)),
+                "blocks.0.attn.proj": uniform(6 / (64 + 64)),
+                "blocks.0.mlp.fc1": uniform(6 / (64 + 256)),
+                "blocks.0.mlp.fc2": uniform(6 / (64 + 256)),
+                "patch_embed.proj": uniform(6 / (3 * 8 * 8 + 64)),
+            },
+        ),
+    ],
+)
+def test_initial_kernels(config, shape, laws):
+    def kernels(module):
+        flat = {".".join(map(str, path)): v[...] for path, v in nnx.to_flat_state(nnx.state(module))}
+        return {name: flat[f"{name}.kernel"] for name in laws}
+
+    for name, kernel in part_of_new(config, shape, kernels).items():
+        deviation, largest = laws[name]
+        np.testing.assert_allclose(np.std(kernel), deviation, rtol=0.05)
+        if largest is not None:
+            assert 0.95 * largest < np.abs(kernel).max() <= largest
 
 
 def test_fixed_positions_are_sines_and_cosines_of_row_and_column():
     learned = ViT(patch=4, width=16, depth=1, heads=2)
-    fixed = dataclasses.replace(learned, positions="sincos")
+    fixed = dataclasses.replace(learned, positions="sincos", init="xavier_uniform")
     expected = [np.zeros(16)]
     for row, column in np.ndindex(3, 2):
         angles = [[place / 10_000 ** (d / 4) for d in range(4)] for place in (row, column)]
         expected.append(np.concatenate([f(angle) for angle in angles for f in (np.sin, np.cos)]))
-    found = part_of_new(fixed, (12, 8, 1), lambda module: module.pos_embed[...])
+    found, token = part_of_new(fixed, (12, 8, 1), lambda m: (m.pos_embed[...], m.cls_token[...]))
+    assert 0 < np.abs(token).max() < 1e-5
     np.testing.assert_allclose(found[0], expected, atol=1e-6)
     trained = ["pos_embed" in nnx.state(abstract(vit, (12, 8, 1)), nnx.Param) for vit in (learned, fixed)]
     assert trained == [True, False]
@@ -272,35 +302,6 @@ def test_positions_are_interpolated_for_images_of_another_size():
     np.testing.assert_allclose(small, np.einsum("ai,bj,ijd->abd", weights, weights, grid), atol=1e-5)
     with pytest.raises(ValueError, match=r"patch must divide .* every view; got patch 4 for 18x16"):
         encoder(jnp.zeros((1, 18, 16, 3)))
-
-
-def test_xavier_uniform_of_a_vit():
-    """MoCo v3: ±sqrt(6 / (inputs + outputs)), with queries, keys and values as three maps."""
-    config = ViT(patch=8, width=64, depth=1, heads=2, init="xavier_uniform")
-    new = part_of_new(config, (8, 8, 3), lambda module: nnx.to_pure_dict(nnx.state(module, nnx.Param)))
-    block = new["blocks"][0]
-    for layer, inputs, outputs in [
-        (block["attn"]["qkv"], 64, 64),
-        (block["attn"]["proj"], 64, 64),
-        (block["mlp"]["fc1"], 64, 256),
-        (block["mlp"]["fc2"], 256, 64),
-        (new["patch_embed"]["proj"], 3 * 8 * 8, 64),
-    ]:
-        kernel = layer["kernel"]
-        bound = np.sqrt(6 / (inputs + outputs))
-        assert 0.99 * bound < np.abs(kernel).max() <= bound
-        np.testing.assert_allclose(np.std(kernel), bound / np.sqrt(3), rtol=0.03)
-    assert 0 < np.abs(new["cls_token"]).max() < 1e-5
-
-
-def test_kaiming_uniform():
-    """torch.nn.init.kaiming_uniform_ with its default of ReLU's gain: uniform to +-sqrt(6 / fan in)."""
-    config = ResNet(18, width=64, initial="kaiming_uniform")
-    # 3x3, 64 to 128 channels
-    kernel = part_of_new(config, (32, 32, 3), lambda module: module.layer2[0].conv1.kernel[...])
-    bound = np.sqrt(6 / (9 * 64))
-    assert 0.999 * bound < np.abs(kernel).max() <= bound
-    np.testing.assert_allclose(np.std(kernel), bound / np.sqrt(3), rtol=0.01)
 
 
 @pytest.mark.parametrize(
