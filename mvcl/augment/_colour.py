@@ -268,6 +268,9 @@ def rand_augment_op(image: jax.Array, op: ArrayLike, magnitude: ArrayLike, sign:
     def only(name: str, value: ArrayLike, otherwise: ArrayLike = 0.0) -> jax.Array:
         return jnp.where(op == RAND_AUGMENT.index(name), value, otherwise)
 
+    def among(first: str, last: str) -> jax.Array:
+        return (op >= RAND_AUGMENT.index(first)) & (op <= RAND_AUGMENT.index(last))
+
     width, _, height = x.shape
     turn = jnp.deg2rad(only("rotate", 30 * signed))
     cos, sin, middle, centre = jnp.cos(turn), jnp.sin(turn), width / 2, height / 2
@@ -279,11 +282,9 @@ def rand_augment_op(image: jax.Array, op: ArrayLike, magnitude: ArrayLike, sign:
         cos,
         centre - sin * middle - cos * centre - only("translate_y", jnp.trunc(150 / 331 * height * signed)),
     )
-    first, last = RAND_AUGMENT.index("shear_x"), RAND_AUGMENT.index("rotate")
-    x = jnp.where((op >= first) & (op <= last), _moved(x, moves), x)
+    x = jnp.where(among("shear_x", "rotate"), _moved(x, moves), x)
 
-    first, last = RAND_AUGMENT.index("brightness"), RAND_AUGMENT.index("sharpness")
-    blends = (op >= first) & (op <= last)
+    blends = among("brightness", "sharpness")
     if x.shape[1] == 1:
         blends &= op != RAND_AUGMENT.index("saturation")
     target = only("saturation", _luma(x), only("contrast", _mean_luma(x), only("sharpness", _smooth(x))))

@@ -59,12 +59,7 @@ def crop_box(xp: ModuleType, policy: Policy, draws: Any, height: int, width: int
     fits = (wide > 0) & (wide <= width) & (tall > 0) & (tall <= height)
     first = xp.argmax(fits)
     found = fits[first]
-    if width / height < ratio[0]:
-        whole = (width, round(width / ratio[0]))
-    elif width / height > ratio[1]:
-        whole = (round(height * ratio[1]), height)
-    else:
-        whole = (width, height)
+    whole = (min(width, round(height * ratio[1])), min(height, round(width / ratio[0])))
     wide, tall = xp.where(found, wide[first], whole[0]), xp.where(found, tall[first], whole[1])
     left = xp.where(found, xp.floor(draws[2, first] * (width - wide + 1)), (width - whole[0]) // 2)
     upper = xp.where(found, xp.floor(draws[3, first] * (height - tall + 1)), (height - whole[1]) // 2)

@@ -105,12 +105,9 @@ class Specification:
 
 
 def check_encoder(spec: Specification, encoder: nnx.Module) -> None:
-    """Check that the encoder takes images of all sizes, and supports microbatches if there are some.
+    """Raise `ValueError` unless the encoder takes images of all sizes, and supports microbatches if there are some.
 
     In microbatches, one image's output must not depend on the others.
-
-    Raises:
-      ValueError: it does not.
     """
     structure, variables = nnx.split(encoder)
     for shape in set(spec.shapes[1:]) - {spec.shapes[0]}:
@@ -149,11 +146,7 @@ class Module:
         return nnx.state(net, nnx.Not(nnx.Param))
 
     def start_from(self, params: Any, statistics: Any, encoder: Any) -> tuple[Any, Any]:
-        """These parameters and statistics with the encoder's replaced by those of `encoder`.
-
-        Raises:
-          ValueError: the encoders differ.
-        """
+        """These parameters and statistics with the encoder's replaced by those of `encoder`, or `ValueError`."""
         net = self.merge(params, statistics)
         shapes = [jax.tree.map(jnp.shape, nnx.to_pure_dict(nnx.state(e))) for e in (net.encoder, encoder)]
         if shapes[0] != shapes[1]:
@@ -167,9 +160,6 @@ class Learner(Module):
 
     Parameters are the variables that the optimiser updates, statistics all others that training changes. As it stands,
     it is SimCLR: one `Network` for all views, whose embeddings are compared. Other methods override what differs.
-
-    Raises:
-      ValueError: given views have several shapes, or the encoder does not take all sizes or microbatches.
     """
 
     dimension: int

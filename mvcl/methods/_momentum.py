@@ -54,7 +54,7 @@ class FollowedLearner(Learner):
                 f"method.momentum and method.end_momentum must be in [0, 1], got {start} and {end}"
             )
         super().__init__(spec, method)
-        self.following, self.spec, width = options, spec, self.dimension
+        self.options, self.spec, width = options, spec, self.dimension
         self.predictor: Any = None
         if predictor is not None:
             build = partial(predictor.build, width, dtype=spec.dtype)
@@ -90,10 +90,10 @@ class FollowedLearner(Learner):
 
     def network(self, params: Any, statistics: Any) -> Any:
         online, copy, _ = self.networks(params, statistics)
-        return online if self.following.evaluate == "online" else copy
+        return online if self.options.evaluate == "online" else copy
 
     def after(self, params: Any, statistics: Any, progress: jax.Array) -> Any:
-        start, end = self.following.momentum, self.following.end_momentum
+        start, end = self.options.momentum, self.options.end_momentum
         m = end - (end - start) * (jnp.cos(jnp.pi * progress) + 1) / 2
         moved = optax.incremental_update(params["network"], statistics["momentum"], 1 - m)
         return statistics | {"momentum": moved}
@@ -139,14 +139,11 @@ class MocoV2(Following):
             raise ValueError(f"method.queue_keys must be all or one, got {self.queue_keys!r}")
         if self.shuffle_keys:
             spec.whole_batch("moco_v2 with shuffle_keys")
-        return MocoV2Learner(spec, self)
+        return MocoV2Learner(spec, self, "moco_v2")
 
 
 class MocoV2Learner(FollowedLearner):
-    def __init__(self, spec: Specification, options: MocoV2) -> None:
-        super().__init__(spec, options, "moco_v2")
-        self.options = options
-        self.queued = losses.takes(spec.objective).queue_rows
+    options: MocoV2
 
     def init(self, key: jax.Array) -> tuple[Any, Any]:
         params, statistics = super().init(key)
@@ -177,7 +174,7 @@ class MocoV2Learner(FollowedLearner):
     def _rows(self, keys: jax.Array) -> jax.Array:
         """The queue's rows from (m, n, d) keys."""
         z = _unit(keys.astype(jnp.float32))
-        if self.queued is QueueRows.GROUP_MEAN:
+        if losses.takes(self.spec.objective).queue_rows is QueueRows.GROUP_MEAN:
             return z.mean(0)
         return z[0] if self.options.queue_keys == "one" else z.reshape((-1, z.shape[-1]))
 
@@ -242,13 +239,14 @@ class StudentTeacher(Following):
 
     def build(self, spec: Specification) -> Learner:
         """The learner; given views have one shape."""
-        return StudentTeacherLearner(spec, self)
+        return StudentTeacherLearner(spec, self, "student_teacher", self.predictor)
 
 
 class StudentTeacherLearner(FollowedLearner):
-    def __init__(self, spec: Specification, options: StudentTeacher) -> None:
-        super().__init__(spec, options, "student_teacher", options.predictor)
-        self.targeted = self.k if spec.global_views is None else spec.global_views  # the teacher's views
+    @property
+    def targeted(self) -> int:
+        """Number of views that the teacher embeds."""
+        return self.spec.global_views or self.k
 
     def loss(self, params: Any, statistics: Any, batch: Batch, objective: OfViews) -> LossAndMore:
         student, teacher, predict = self.networks(params, statistics)

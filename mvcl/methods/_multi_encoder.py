@@ -31,14 +31,6 @@ class Networks(nnx.Module):
         both = [x.features + y.features for x, y in combinations(self.encoder, 2)]
         self.fusion = nnx.List([fusion.build(width, **options) for width in both] if fusion else [])
 
-    def embed(self, views: Sequence[jax.Array]) -> jax.Array:
-        """(k', n, d): the embeddings of the k views, then those of the fused pairs of views, if there are any."""
-        features = [encoder(view) for encoder, view in zip(self.encoder, views, strict=True)]
-        embeddings = [head(x) for head, x in zip(self.head, features, strict=True)]
-        for network, pair in zip(self.fusion, combinations(features, 2)):
-            embeddings.append(network(jnp.concatenate(pair, axis=-1)))
-        return jnp.stack(embeddings)
-
 
 def separate(views: Any) -> tuple[jax.Array, ...]:
     """Views as a tuple of k arrays (n, ...); an array (n, k, ...) is split."""
@@ -155,7 +147,13 @@ class MultiEncoderLearner(Learner):
 
     def loss(self, params: Any, statistics: Any, batch: Batch, objective: OfViews) -> LossAndMore:
         nets = self.merge(params, statistics)
-        z = nets.embed(separate(batch.draw(batch.inputs)))
+        views = separate(batch.draw(batch.inputs))
+        features = [encoder(view) for encoder, view in zip(nets.encoder, views, strict=True)]
+        fused = [jnp.concatenate(pair, axis=-1) for pair in combinations(features, 2)]
+        networks = zip([*nets.head, *nets.fusion], [*features, *fused])
+        z = jnp.stack(
+            [network(x) for network, x in networks]
+        )  # the views, then the fused ones if there are any
         value, measures = self._compared(objective, z, **batch.mask)
         return value, (self.statistics(nets), z[: self.k], measures)
 

@@ -212,7 +212,9 @@ class SemLearner(Learner):
             starts=starts if weighted else min(starts, _WATCH_STARTS),
             mini_batch_above=self.options.mini_batch_above,
         )
-        labels = view_clusters(compared, self.clusters, there.T, k_means)
+        labels = np.full(there.T.shape, -1, np.int32)  # -1: missing views
+        for view, here, into in track(zip(compared, there.T, labels), "K-means", self.k, "views"):
+            into[here] = k_means(view[here], min(self.clusters, int(here.sum())))[0]
         joined = np.asarray(_concatenated(jnp.asarray(compared), jnp.asarray(there.T), fill=not of_hidden))
         record = {"clusters": labels, "clusters_all": k_means(joined, min(self.together, len(joined)))[0]}
         record |= pair_measures(z, there.T, self.pair)
@@ -240,20 +242,6 @@ class SemLearner(Learner):
         """Whether W is computed before this step."""
         since = step - self.options.pretrain_epochs * steps_per_epoch
         return since >= 0 and since % (self.options.update_epochs * steps_per_epoch) == 0
-
-
-def view_clusters(
-    features: np.ndarray,
-    clusters: int,
-    present: np.ndarray,
-    k_means: Callable[..., tuple[np.ndarray, float]] = metrics.k_means,
-) -> np.ndarray:
-    """(k, n) K-means labels of (k, n, d) features, per view; -1 for missing views (k, n)."""
-    labels = np.full(present.shape, -1, np.int32)
-    views = zip(features, present, labels)
-    for view, here, into in track(views, "K-means", len(features), "views"):
-        into[here] = k_means(view[here], min(clusters, int(here.sum())))[0]
-    return labels
 
 
 def pair_measures(

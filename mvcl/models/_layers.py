@@ -19,14 +19,13 @@ he_fan_in = nnx.initializers.variance_scaling(2.0, "fan_in", "truncated_normal")
 small = nnx.initializers.truncated_normal(0.02)  # as in ViT
 
 M = TypeVar("M", bound=nnx.Module)
-_MOST_LAYERS = 1000
 
 
 def check(config: Any, image_shape: Sequence[int] | None = None) -> None:
     """Raise `ValueError` for a field of a config that its annotation does not allow, or a wrong shape of its images.
 
     A Literal is one of its choices, an int at least 1, a tuple has at least one such int, a float is in [0, 1).
-    There are at most 1000 layers, built one by one, and attention heads divide the width of a token.
+    Attention heads divide the width of a token.
     """
     for name, kind in get_type_hints(type(config)).items():
         value = getattr(config, name)
@@ -40,8 +39,6 @@ def check(config: Any, image_shape: Sequence[int] | None = None) -> None:
         for number in numbers:
             if number is not None and (not isinstance(number, int) or isinstance(number, bool) or number < 1):
                 raise ValueError(f"{name} must be an integer of at least 1; got {number!r}")
-        if name in ("layers", "depth") and value > _MOST_LAYERS:
-            raise ValueError(f"{name} must be at most {_MOST_LAYERS}; got {value}")
         if name == "heads" and config.width % value:
             raise ValueError(f"heads must divide width; got {value} heads for width {config.width}")
     if image_shape is not None and (len(image_shape) != 3 or any(size < 1 for size in image_shape)):

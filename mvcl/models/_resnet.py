@@ -30,11 +30,7 @@ class SplitBatchNorm(nnx.BatchNorm):
         self.groups = groups
 
     def __call__(self, x: jax.Array, use_running_average: bool | None = None, **options: Any) -> jax.Array:
-        """Normalise (n, ..., features).
-
-        Raises:
-          ValueError: in train mode, n is not a multiple of the groups.
-        """
+        """Normalise (n, ..., features); raise `ValueError` if in train mode n is not a multiple of the groups."""
         if self.use_running_average if use_running_average is None else use_running_average:
             return super().__call__(x, use_running_average=True, **options)
         if x.shape[0] % self.groups:
@@ -50,24 +46,22 @@ class SplitBatchNorm(nnx.BatchNorm):
 
 
 class _Residual(nnx.Module):
-    """Two 3x3 convolutions, or 1x1-3x3-1x1 with `bottleneck`; the stride is in the (first) 3x3."""
+    """Two 3x3 convolutions, or 1x1-3x3-1x1 from depth 50 on; the stride is in the (first) 3x3."""
 
     def __init__(
         self,
+        config: "ResNet",
         channels: int,
         width: int,
         stride: int,
         *,
-        bottleneck: bool,
-        zero_init: bool,
         conv: Callable[..., nnx.Conv],
         norm: Callable[..., Any],
         dtype: DTypeLike,
     ):
-        self.dtype = dtype
-        self.bottleneck = bottleneck
-        self.features = 4 * width if bottleneck else width
-        if bottleneck:
+        self.dtype, self.bottleneck, zero_init = dtype, config.depth >= 50, config.zero_init_residual
+        self.features = 4 * width if self.bottleneck else width
+        if self.bottleneck:
             self.conv1, self.bn1 = conv(channels, width, 1), norm(width)
             self.conv2, self.bn2 = conv(width, width, 3, stride), norm(width)
             self.conv3 = conv(width, self.features, 1)
@@ -103,13 +97,13 @@ class ResNetEncoder(nnx.Module):
         batch_norm = nnx.BatchNorm if groups == 1 else partial(SplitBatchNorm, groups=groups)
         norm = partial(_layers.norm, config.norm, batch_norm=batch_norm, rngs=rngs)
         self.bn1 = norm(config.width)
-        block = partial(_Residual, conv=conv, norm=norm, bottleneck=config.depth >= 50, dtype=dtype)
-        stages, self.features, zero = [], config.width, config.zero_init_residual
+        block = partial(_Residual, config, conv=conv, norm=norm, dtype=dtype)
+        stages, self.features = [], config.width
         for stage, count in enumerate(_BLOCKS[config.depth]):
             blocks: nnx.List[_Residual] = nnx.List([])
             for index in range(count):
                 stride = 2 if stage > 0 and index == 0 else 1
-                blocks.append(block(self.features, config.width * 2**stage, stride, zero_init=zero))
+                blocks.append(block(self.features, config.width * 2**stage, stride))
                 self.features = blocks[-1].features
             stages.append(blocks)
         self.layer1, self.layer2, self.layer3, self.layer4 = stages

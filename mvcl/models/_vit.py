@@ -120,16 +120,9 @@ class ViTEncoder(nnx.Module):
             self.pos_embed: nnx.Variable = nnx.Param(_layers.small(rngs.params(), shape, jnp.float32))
         else:
             self.pos_embed = Frozen(jnp.asarray(_sincos(rows, columns, config.width)))
-        proj = nnx.Conv(
-            channels,
-            config.width,
-            (config.patch, config.patch),
-            (config.patch, config.patch),
-            padding="VALID",
-            dtype=dtype,
-            kernel_init=of_patches(channels * config.patch**2, config.width),
-            rngs=rngs,
-        )
+        side, init = (config.patch, config.patch), of_patches(channels * config.patch**2, config.width)
+        conv = partial(nnx.Conv, padding="VALID", kernel_init=init, dtype=dtype, rngs=rngs)
+        proj = conv(channels, config.width, side, side)
         if config.frozen_patches:
             for name in ("kernel", "bias"):
                 setattr(proj, name, Frozen(getattr(proj, name)[...]))

@@ -100,7 +100,7 @@ def by_hand(key, image):
         x = augment.gaussian_blur(x, 0.5 + 1.5 * u[52], 5)
     if u[53] < 0.2:
         x = augment.solarise(x, 0.6)
-    x = (x - np.float32(POLICY.mean)) / np.float32(POLICY.std)
+    x = (np.asarray(x) - np.float32(POLICY.mean)) / np.float32(POLICY.std)
     return augment.random_erasing(jax.random.fold_in(key, 1), x, 0.4, (0.1, 0.3))
 
 
