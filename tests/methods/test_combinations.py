@@ -34,17 +34,12 @@ METHODS = {
 }
 
 
-def prepared(objective):
-    """The number of its views, and the objective as training passes it: with the step's key if it draws."""
-    takes, of_views = losses.takes(objective), methods.of_views(objective)
-    k = takes.views or (2 if takes.operands is Operands.PAIR else 4)
-    return k, partial(of_views, key=jax.random.key(7)) if takes.key else of_views
-
-
 @pytest.mark.parametrize("objective", some(OBJECTIVES, fast=[losses.symile, losses.lejepa]), ids=losses.name)
 @pytest.mark.parametrize("method", METHODS)
 def test_methods_and_objectives(method, objective):
-    k, of_views = prepared(objective)
+    takes, of_views = losses.takes(objective), methods.of_views(objective)
+    k = takes.views or (2 if takes.operands is Operands.PAIR else 4)
+    of_views = partial(of_views, key=jax.random.key(7)) if takes.key else of_views
     spec = methods.Specification(
         encoder=models.MLP(widths=(7,)),
         head=models.MLPHead(layers=1, out=3),
@@ -72,14 +67,3 @@ def test_methods_and_objectives(method, objective):
     assert (value.shape, value.dtype, level.shape) == ((), jnp.float32, ())
     assert gradient == params
     assert jax.tree.structure(after) == jax.tree.structure(statistics)
-
-
-@pytest.mark.parametrize("objective", some(OBJECTIVES, fast=[losses.gram, losses.vicreg]), ids=losses.name)
-def test_missing_views_reach_the_objectives_that_take_a_mask(objective):
-    k, of_views = prepared(objective)
-    z, mask = jnp.ones((k, N, 3)), jnp.ones((k, N), bool)
-    if losses.takes(objective).mask:
-        assert jax.eval_shape(of_views, z, mask=mask)[0].shape == ()
-    else:
-        with pytest.raises(ValueError, match=f"objective {losses.name(objective)} takes no mask"):
-            of_views(z, mask=mask)
