@@ -267,14 +267,7 @@ def test_interrupted_run_equals_uninterrupted_run(tmp_path):
         return Config(
             data=data.DigitsViews(noise=True),
             objective=losses.all_pairs(pair, None, "all", "sum"),
-            method=Sem(
-                pretrain_epochs=1,
-                update_epochs=1,
-                hidden=(8, 8),
-                features=6,
-                embedding=4,
-                sample_weights=True,
-            ),
+            method=Sem(pretrain_epochs=1, update_epochs=1, hidden=(8, 8), features=6, embedding=4),
             optimizer=AdamW(learning_rate=1e-3, end_learning_rate=1e-3),
             train=Train(steps=steps, batch_size=256, evaluate_every=0, log_every=1),
             checkpoint=Checkpoint(every_steps=20),
