@@ -1,7 +1,7 @@
 """SEM against its formulas in numpy loops, and its schedule."""
 
 import dataclasses
-from functools import cache, partial
+from functools import cache
 
 import jax
 import jax.numpy as jnp
@@ -20,26 +20,21 @@ SMALL = methods.Sem(
 )
 
 
-def objective(pair="nt_xent", pairs="all", reduction="sum", **options):
-    return losses.all_pairs(partial(getattr(losses, pair), **options), None, pairs, reduction)
+OBJECTIVE = losses.all_pairs(losses.nt_xent, None, "all", "sum")
+SPECIFICATION = methods.Specification(
+    encoder=models.MLP(),
+    head=models.IdentityHead(),
+    objective=OBJECTIVE,
+    shapes=tuple((w,) for w in WIDTHS),
+    given=True,
+    examples=N,
+    classes=2,
+)
 
 
 @cache
-def build(method=SMALL, of=None):
-    return method.build(specification(of or objective()))
-
-
-def specification(of, **more):
-    return methods.Specification(
-        encoder=models.MLP(),
-        head=models.IdentityHead(),
-        objective=of,
-        shapes=tuple((w,) for w in WIDTHS),
-        given=True,
-        examples=N,
-        classes=2,
-        **more,
-    )
+def build(method=SMALL):
+    return method.build(SPECIFICATION)
 
 
 def batch(rng, epoch=2, present=None):
@@ -64,7 +59,7 @@ def draw(inputs):
 
 
 def loss(learner, params, statistics, inputs):
-    return learner.loss(params, statistics, methods.Batch(inputs, draw), methods.of_views(objective()))
+    return learner.loss(params, statistics, methods.Batch(inputs, draw), methods.of_views(OBJECTIVE))
 
 
 # Compiled once per learner.
@@ -274,7 +269,7 @@ def test_weights_use_h_first_and_z_later(rng, monkeypatch):
 
 def test_clusters_of_all_views_are_those_of_a_view_without_classes(rng):
     four = dataclasses.replace(SMALL, clusters=4)
-    learner = four.build(dataclasses.replace(specification(objective()), classes=1))
+    learner = four.build(dataclasses.replace(SPECIFICATION, classes=1))
     _, record = learner.refresh(*started(build()), {"views": two_groups(rng)}, 10, 5)
     assert [len(np.unique(found)) for found in record["clusters"]] == [4, 4, 4]
     assert len(np.unique(record["clusters_all"])) == 4
@@ -303,12 +298,12 @@ def own_pair_loss(x, y):
     ("change", "of", "message"),
     [
         ({}, losses.mv_infonce, "needs objective all_pairs, got mv_infonce"),
-        ({"update_epochs": 0}, objective(), "method.update_epochs must be at least 1, got 0"),
-        ({"hidden": ()}, objective(), "method.hidden must have"),
+        ({"update_epochs": 0}, OBJECTIVE, "method.update_epochs must be at least 1, got 0"),
+        ({"hidden": ()}, OBJECTIVE, "method.hidden must have"),
     ],
 )
 def test_raises_on_incompatible_options(change, of, message):
     with pytest.raises(ValueError, match=message):
-        dataclasses.replace(SMALL, **change).build(specification(of))
+        dataclasses.replace(SMALL, **change).build(dataclasses.replace(SPECIFICATION, objective=of))
     with pytest.raises(ValueError, match=r"train\.microbatch must be None"):
-        SMALL.build(specification(objective(), microbatch=4))
+        SMALL.build(dataclasses.replace(SPECIFICATION, microbatch=4))
