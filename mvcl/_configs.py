@@ -17,11 +17,8 @@ STUDIES = CONFIGS / "studies"
 def names(studies: bool = False) -> dict[str, Path]:
     """Name -> file of each config of the project, such as `koromilas/cifar`; with `studies` also `studies/NAME`."""
     files = sorted(file for file in CONFIGS.rglob("*.py") if not file.name.startswith("_"))
-    return {
-        file.relative_to(CONFIGS).with_suffix("").as_posix(): file
-        for file in files
-        if studies or file.parent != STUDIES
-    }
+    shown = [file for file in files if studies or file.parent != STUDIES]
+    return {file.relative_to(CONFIGS).with_suffix("").as_posix(): file for file in shown}
 
 
 def find(source: str | Path) -> tuple[Path, str]:
@@ -48,9 +45,10 @@ def find(source: str | Path) -> tuple[Path, str]:
         file = file / "config.json" if file.is_dir() else file
     if not file.is_file():
         what = f"no config at {file}" if file.suffix else f"no config {str(source)!r}"
-        where = "`mvcl configs` lists those of the project"
-        if (STUDIES / f"{name}.py").is_file():
-            where = f"{name} is a study: mvcl study {name}"
+        study = (STUDIES / f"{name}.py").is_file()
+        where = (
+            f"{name} is a study: mvcl study {name}" if study else "`mvcl configs` lists those of the project"
+        )
         raise ValueError(f"{what}; {_nearest(name, known)}{where}")
     # Loading the file finds the other errors.
     if file.suffix != ".json" and not re.search(rf"\b{variant}\b", file.read_text(errors="replace")):
@@ -75,24 +73,20 @@ def copy(source: str, out: Path | None) -> tuple[Path, list[str]]:
     known = names(studies=True)
     if name not in known:
         raise ValueError(
-            f"no config {source!r} of the project; {_nearest(name, known)}`mvcl configs` lists them"
+            f"no config {source!r}; {_nearest(name, known)}`mvcl configs` lists those of the project"
         )
     file = known[name]
     study = file.parent == STUDIES
     if not study:
         find(source)  # raises for an unknown variant
     out = Path(file.name) if out is None else out
-    if ":/" in str(out):  # a bucket
-        raise ValueError(f"--out must be a file on a disk, got {out}")
-    if out.suffix != ".py":
-        raise ValueError(f"--out must be a file that ends in .py, got {out}")
+    if ":/" in str(out) or out.suffix != ".py":  # a bucket
+        raise ValueError(f"--out must be a file on a disk that ends in .py, got {out}")
     if out.exists():
         raise ValueError(f"{out} exists and is kept; name another file with --out")
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_bytes(file.read_bytes())
-    if study:
-        return out, ["mvcl", "study", str(out)]
-    return out, ["mvcl", "train", f"{out}:{variant}" if variant else str(out)]
+    return out, ["mvcl", "study" if study else "train", f"{out}:{variant}" if variant else str(out)]
 
 
 def variants(file: Path) -> dict[str, str]:

@@ -12,7 +12,7 @@ from mvcl import _configs, cli, studies, training
 ROOT = Path(__file__).parents[1]
 SMALL = [
     "--train.steps", "2", "--train.batch-size", "16", "--train.evaluate-every", "0", "--mesh.data", "1",
-    "--views.k", "2", "--encoder.widths", "4", "8", "--head.out", "8", "--evaluation.draws", "2",
+    "--views.k", "2", "encoder:mlp", "--encoder.widths", "16", "8", "--head.out", "8", "--evaluation.draws", "2",
 ]  # fmt: skip
 
 
@@ -190,7 +190,7 @@ def test_cost_of_m3g_of_pairs_is_chosen_by_name(capsys):
     ("arguments", "message"),
     [
         (["trian"], "did you mean train?"),
-        (["train"], "needs a config"),
+        (["train"], "needs a CONFIG first: mvcl train CONFIG"),
         (["train", "configs/none.py"], "no config at configs/none.py; `mvcl configs` lists"),
         (["train", "configs/koromilas/cifra.py"], "did you mean koromilas/cifar?"),
         (["train", "koromilas/cifra"], "no config 'koromilas/cifra'; did you mean koromilas/cifar?"),
@@ -200,9 +200,12 @@ def test_cost_of_m3g_of_pairs_is_chosen_by_name(capsys):
         (["train", "koromilas_table2"], "is a study: mvcl study koromilas_table2"),
         (["configs", "--copy", "koromilas/cifra"], "did you mean koromilas/cifar?"),
         (["configs", "--copy", "digits:m3"], "did you mean m3g?"),
-        (["configs", "--copy", "digits", "--out", "digits"], "--out must be a file that ends in .py"),
+        (
+            ["configs", "--copy", "digits", "--out", "digits"],
+            "--out must be a file on a disk that ends in .py",
+        ),
         (["configs", "--out", "digits.py"], "mvcl configs --copy"),
-        (["configs", "--copy", "digits", "--out", "gs://b/digits.py"], "--out must be a file on a disk, got"),
+        (["configs", "--copy", "digits", "--out", "gs://b/digits.py"], "--out must be a file on a disk that"),
         (["train", "digits", "objective:mv_dehl"], "did you mean objective:mv_dhel?"),
         (["train", "digits", "objectiv:mv_dhel"], "did you mean objective:mv_dhel?"),
         (["train", "digits", "--views.k", "1"], "at least 2"),

@@ -71,9 +71,9 @@ def _names(paths: Sequence[Path]) -> list[str]:
     parts = [str(path if _buckets.is_remote(path) else path.resolve()).split("/") for path in paths]
     names = []
     for path, own in zip(paths, parts):
-        unique = (last for last in range(1, len(own)) if [of[-last:] for of in parts].count(own[-last:]) == 1)
-        last = next(unique, None)
-        names.append(str(path) if last is None else "/".join(own[-last:]))
+        ends = (own[-last:] for last in range(1, len(own)))
+        unique = (end for end in ends if [of[-len(end) :] for of in parts].count(end) == 1)
+        names.append("/".join(next(unique, [str(path)])))
     return names
 
 
@@ -193,19 +193,18 @@ def _pairs(runs: Sequence[Run], names: Sequence[str]) -> list[tuple[str, Markup,
     for run, name in zip(runs, names):
         there = {what: run.refreshes[what] for what in wanted if len(run.refreshes.get(what, [()])[0]) > 1}
         for what, (steps, arrays) in list(there.items())[: 1 if several else None]:
-            first, second = np.triu_indices(arrays.shape[1], 1)
-            views = _view_names(run, arrays.shape[1])
-            pairs = [f"{views[m]}, {views[n]}" for m, n in zip(first, second)]
-            found.append((name, wanted[what], steps, pairs, arrays[:, first, second]))
-    plots, shown = [], len(_figures.LINES)
-    for name, label, steps, pairs, values in found:
-        same = np.concatenate([of.ravel() for _, other, _, _, of in found if other == label])
+            places, views = np.triu_indices(arrays.shape[1], 1), _view_names(run, arrays.shape[1])
+            pairs = [f"{views[m]}, {views[n]}" for m, n in zip(*places)]
+            found.append((name, wanted[what], pd.DataFrame(arrays[:, *places], steps, pairs)))
+    plots = []
+    for name, label, frame in found:
+        same = np.concatenate([of.to_numpy().ravel() for _, other, of in found if other == label])
         common = several and len(same) > 0 and np.isfinite(same).all()
         limits = (float(same.min()), float(same.max())) if common else None
         alt = f"{label.capitalize()} of pairs of views{f' of {name}' if several else ''} over training steps"
-        lines = [pd.DataFrame({"value": column}, steps) for column in values[:, :shown].T]
-        plot = _figures.curves(lines, label, alt, limits=limits)
-        plots.append((f"{name}, {label}" if several else label.capitalize(), plot, _legend(pairs[:shown])))
+        shown = frame.iloc[:, : len(_figures.LINES)]
+        plot = _figures.curves([of.to_frame("value") for _, of in shown.items()], label, alt, limits=limits)
+        plots.append((f"{name}, {label}" if several else label.capitalize(), plot, _legend(shown)))
     return plots
 
 

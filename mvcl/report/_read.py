@@ -52,9 +52,8 @@ def read_run(path: Path) -> Run:
     measure = f"run: mvcl geometry {path}"
     found: dict[str, Any] = {}
     missing = []
-    expected = {"config.json", "metrics.jsonl", "evaluation.json", "embeddings.npz"}
-    if not (path / "scaling.json").is_file():  # which runs on tables have, and no images
-        expected.add("views.npz")
+    expected = ["config.json", "metrics.jsonl", "evaluation.json", "embeddings.npz"]
+    expected += [] if (path / "scaling.json").is_file() else ["views.npz"]  # runs on tables have no images
     for of, name, read, what, remedy in (
         ("config", "config.json", _object, "The configuration", train),
         ("log", "metrics.jsonl", _log, "The curves", train),

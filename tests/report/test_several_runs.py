@@ -193,9 +193,3 @@ def test_every_table_has_a_name_and_scopes(two_by_three):
     assert links[0] == "content"
     assert set(links) <= {attributes["id"] for _, attributes in page.elements if "id" in attributes}
     assert len(links) == 1 + len(page.titles)
-
-
-@pytest.mark.parametrize(("values", "text"), [([], "–"), ([0.5], "0.500"), ([0.5, 0.5], "0.500")])
-def test_one_value_has_no_interval(values, text):
-    cell = _compare.of_values(values)
-    assert (cell["text"], cell.get("beside", "")) == (text, "")
