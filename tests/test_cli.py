@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 SMALL = [
     "--train.steps", "2", "--train.batch-size", "16", "--train.evaluate-every", "0", "--mesh.data", "1",
     "--views.k", "2", "encoder:mlp", "--encoder.widths", "16", "8", "--head.out", "8", "--evaluation.draws", "2",
+    "--evaluation.labels-per-class", "10",
 ]  # fmt: skip
 
 

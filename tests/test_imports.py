@@ -70,7 +70,7 @@ def loaded_by(*arguments):
 import sys
 from mvcl.__main__ import main
 try:
-    code = main()
+    code = main(sys.argv[1:])
 except SystemExit as stop:
     code = stop.code
 print(code, *{name.split(".")[0] for name in sys.modules})

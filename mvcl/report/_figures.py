@@ -79,46 +79,41 @@ def _plot(figure: Figure, alt: str) -> Markup:
     return start + Markup(text.partition("<svg")[2])
 
 
-def of_runs(logs: Sequence[pd.DataFrame], names: Sequence[str]) -> list[Plot]:
-    """A plot of each number in the logs of the runs, a line for each run."""
-    plots, several = [], len(logs) > 1
-    for key, title, label in CURVES:
-        lines = [series(log, key) for log in logs]
-        ends = [(name, value) for name, line in zip(names, lines) if (value := last(line)) is not None]
-        if not ends:
-            continue
-        chance = [series(log, "chance") for log in logs] if key == "loss" else []
-        levels = [value for line in chance if (value := last(line)) is not None]
-        note = "last value " + ", ".join(f"{name} {x:.4g}" if several else f"{x:.4g}" for name, x in ends)
-        if levels:
-            note += "; dashed: chance level" + ("" if several else f" {levels[0]:.4g}")
-        for name, line in zip(names, lines):
-            for step in line.index[line.isna()][:1]:
-                note += f"; not finite{f' in {name}' if several else ''} at step {step:.0f}"
-        alt = f"{title} over training steps; {note}"
-        frames = [line.to_frame("value") for line in lines]
-        plot = curves(frames, label, alt, names, dashed=chance if levels else ())
-        plots.append((plot, title, note))
-    return plots
+def of_runs(logs: Sequence[Sequence[pd.DataFrame]], names: Sequence[str]) -> list[Plot]:
+    """A plot of each number in the logs of the runs of several configurations, a line for each configuration.
 
-
-def of_seeds(logs: Sequence[Sequence[pd.DataFrame]], names: Sequence[str]) -> list[Plot]:
-    """A plot of each number in the logs of the seeds of several configurations, over epochs where all have them."""
+    Of several seeds it is their mean, over epochs where all runs have them.
+    """
+    plots, seeds, several, horizontal = [], any(len(of) > 1 for of in logs), len(logs) > 1, "step"
     rates = [[last(series(log, "epoch") / series(log, "epoch").index) or 0.0 for log in of] for of in logs]
-    horizontal = "epoch" if all(rate > 0 for of in rates for rate in of) else "step"
-    if horizontal == "epoch":
+    if seeds and all(rate > 0 for of in rates for rate in of):
+        horizontal = "epoch"
         logs = [[log.set_axis(log.index * r) for log, r in zip(*pairs)] for pairs in zip(logs, rates)]
-    plots = []
     for key, title, label in CURVES:
-        bands = [band([series(log, key) for log in of], horizontal) for of in logs]
-        ends = [float(of["value"].iloc[-1]) for of in bands if len(of)]
-        if not ends or key in _NOT_OF_SEEDS:
-            continue
-        note = (
-            f"{len(ends)} of {len(logs)} configurations; last values from {min(ends):.4g} to {max(ends):.4g}"
-        )
-        alt = f"{title} over the {horizontal}s of training, mean over seeds; {note}"
-        plots.append((curves(bands, label, alt, names), title, note))
+        lines = [band([series(log, key) for log in of], horizontal) for of in logs] if seeds else []
+        of_each = [series(of[0], key) for of in logs]
+        chance = [series(of[0], "chance") for of in logs] if key == "loss" and not seeds else []
+        if seeds:
+            values = [float(of["value"].iloc[-1]) for of in lines if len(of)]
+            if not values or key in _NOT_OF_SEEDS:
+                continue
+            note = f"{len(values)} of {len(logs)} configurations; "
+            note += f"last values from {min(values):.4g} to {max(values):.4g}"
+            alt = f"{title} over the {horizontal}s of training, mean over seeds; {note}"
+        else:
+            ends = [(name, value) for name, line in zip(names, of_each) if (value := last(line)) is not None]
+            if not ends:
+                continue
+            note = "last value " + ", ".join(f"{name} {x:.4g}" if several else f"{x:.4g}" for name, x in ends)
+            levels = [value for line in chance if (value := last(line)) is not None]
+            if levels:
+                note += "; dashed: chance level" + ("" if several else f" {levels[0]:.4g}")
+            for name, line in zip(names, of_each):
+                for step in line.index[line.isna()][:1]:
+                    note += f"; not finite{f' in {name}' if several else ''} at step {step:.0f}"
+            alt = f"{title} over training steps; {note}"
+            lines, chance = [line.to_frame("value") for line in of_each], chance if levels else []
+        plots.append((curves(lines, label, alt, names, dashed=chance), title, note))
     return plots
 
 

@@ -100,7 +100,7 @@ def _one_run(run: Run, name: str) -> dict[str, object]:
         "tiles": _tiles(run),
         "warnings": run.warnings,
         "results": _compare.of_run(run) if len(run.evaluation) else None,
-        "curves": _figures.of_runs([run.log], [name]),
+        "curves": _figures.of_runs([[run.log]], [name]),
         "views": run.views,
         "weights": _weights(run) if "weights" in run.refreshes else None,
         "clusters": _clusters(run, run.embeddings[1]) if run.refreshes and run.embeddings else None,
@@ -118,17 +118,12 @@ def _several_runs(runs: Sequence[Run], names: Sequence[str]) -> dict[str, object
     }
     parts = [name for name in different if not any(name.startswith(f"{other}.") for other in different)]
     fields = {name: different[name] for name in parts[:_FIELDS]}
-    if len(groups) < len(runs):
-        logs = [[runs[place].log for place in places] for _, places, _ in groups]
-        curves = _figures.of_seeds(logs, group_names)
-    else:
-        curves = _figures.of_runs([run.log for run in runs], names)
     return _compare.several(runs, names, groups, fields) | {
         "title": f"{len(runs)} runs",
         "subtitle": ", ".join(group_names),
         "seeds": len(groups) < len(runs),
         "key": _legend(group_names),
-        "curves": curves,
+        "curves": _figures.of_runs([[runs[i].log for i in places] for _, places, _ in groups], group_names),
         "geometry": {"parts": [("", table, []) for table in _compare.geometries(runs, groups)]},
         "differences": different,
         "group_names": group_names,

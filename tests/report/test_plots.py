@@ -59,11 +59,11 @@ def test_a_band_is_the_interval_of_the_mean_thinned_to_120_points():
 
 def test_seeds_without_epochs_are_over_steps(monkeypatch):
     shown = []
-    monkeypatch.setattr(_figures, "curves", lambda frames, *_: shown.extend(frames))
+    monkeypatch.setattr(_figures, "curves", lambda frames, *_, **__: shown.extend(frames))
     logs = [pd.DataFrame({"loss": [2.0, 1.0], "epoch": [0.0, 0.5]}, [0, 10]) for _ in range(2)]
     for given, name, places in ((logs, "epoch", [0, 0.5]), ([logs[0], logs[1][["loss"]]], "step", [0, 10])):
         shown.clear()
-        _figures.of_seeds([given], ["a"])
+        _figures.of_runs([given], ["a"])
         assert (shown[0].index.name, shown[0].index.tolist()) == (name, places)
 
 
