@@ -14,7 +14,7 @@ import pandas as pd
 from mvcl import _files, _progress, metrics
 from mvcl.studies import _run
 from mvcl.studies._claims import difference
-from mvcl.studies._grid import Baseline, Cell, Found, Measure, Opened, Values, partner
+from mvcl.studies._grid import Baseline, Cell, Found, Measure, Opened, partner
 
 _ROWS = ("untrained encoder", "raw input")
 _COLOURS = ("#0072b2", "#d55e00", "#00805c", "#cc79a7", "#7a5195", "#8a6d00", "#4d4d4d", "#56b4e9")
@@ -55,7 +55,16 @@ def numbers(opened: Opened, folder: Path) -> dict[str, Any]:
     study = opened.study
     every = [(place, _run.look(place)) for place in _run.places(study, folder)]
     looks = [every[i : i + study.seeds] for i in range(0, len(every), study.seeds)]  # of each cell
-    found = Found(study, [_by_network(of_cell, study.seeds) for of_cell in looks])
+    # seed -> values of each cell; networks that were trained side by side count as further seeds
+    values = [
+        {
+            place.seed + study.seeds * network: {name: float(x) for name, x in row.items() if x is not None}
+            for place, look in of_cell
+            for network, row in enumerate(look.record.get("values", ()))
+        }
+        for of_cell in looks
+    ]
+    found = Found(study, values)
     records = [look.record for _, look in every if look.record]
     versions = records[-1]["versions"] if records else ()
     baselines = {m.name: _baselines(found, m) for m in study.measures}
@@ -86,15 +95,6 @@ def numbers(opened: Opened, folder: Path) -> dict[str, Any]:
             | claim.judge(found)._asdict()
             for claim in study.claims
         ],
-    }
-
-
-def _by_network(looks: Sequence[tuple[_run.Place, _run.Look]], seeds: int) -> dict[int, Values]:
-    """Seed -> values; the networks of a seed that were trained side by side count as further seeds."""
-    return {
-        place.seed + seeds * network: {name: float(value) for name, value in row.items() if value is not None}
-        for place, look in looks
-        for network, row in enumerate(look.record.get("values", ()))
     }
 
 
