@@ -99,12 +99,9 @@ def groups(runs: Sequence[Run], names: Sequence[str]) -> list[Group]:
     """
     lines = []
     for run, name in zip(runs, names):
-        fields = flatten(run.config or {})
-        seed = fields.get("train.seed") if type(fields.get("train.seed")) is int else None
-        rest = {field: value for field, value in fields.items() if not _is_free(field)}
-        lines.append(
-            (name if seed is None else json.dumps(rest, sort_keys=True), seed, run.path.resolve().parent)
-        )
+        seed, fields = _fields(run)
+        config = name if seed is None else json.dumps(fields, sort_keys=True)
+        lines.append((config, seed, run.path.resolve().parent))
     frame = pd.DataFrame(lines, columns=["config", "seed", "folder"]).astype(object)
     frame["twin"] = frame.groupby(["config", "seed"], dropna=False).cumcount()
     found = [of for _, of in frame.groupby(["config", "twin"], sort=False)]
@@ -122,18 +119,18 @@ def groups(runs: Sequence[Run], names: Sequence[str]) -> list[Group]:
 
 def changed(runs: Sequence[Run], of: Sequence[Group]) -> dict[str, list[Any]]:
     """Field -> value of each group, of the fields in which the groups differ; `...` if a group has no such field."""
-    configs = [flatten(runs[places[0]].config or {}) for _, places, _ in of]
+    configs = [_fields(runs[places[0]])[1] for _, places, _ in of]
     fields = {field: [config.get(field, ...) for config in configs] for all_of in configs for field in all_of}
-    return {
-        field: values
-        for field, values in fields.items()
-        if not _is_free(field) and any(value != values[0] for value in values)
-    }
+    return {field: values for field, values in fields.items() if any(value != values[0] for value in values)}
 
 
-def _is_free(field: str) -> bool:
-    """Whether runs whose configurations differ in this field are of one group: the seed, or what changes no result."""
-    return field.startswith(training.free("seeds"))
+def _fields(run: Run) -> tuple[int | None, dict[str, Any]]:
+    """The seed of a run, and the fields of its configuration in which the runs of a group are equal."""
+    fields = flatten(run.config or {})
+    seed = fields.get("train.seed")
+    free = training.free("seeds")  # these change no result
+    rest = {field: value for field, value in fields.items() if not field.startswith(free)}
+    return seed if type(seed) is int else None, rest
 
 
 def several(

@@ -158,8 +158,8 @@ def test_other_data_are_refused(shape, classes, each, message, tmp_path):
     with pytest.raises(ValueError, match=rf"--data must be CIFAR-10, 5,000 train images .*{message}"):
         cifar.check_cifar10("train", shape, np.repeat(np.arange(classes), each), 5_000)
     file = tmp_path / "other.npz"
-    images = np.zeros((20, 8, 8, 1), np.uint8)
-    np.savez(file, images=images, labels=np.arange(20) % 2)
+    images, labels = np.zeros((20, 8, 8, 1), np.uint8), np.arange(20) % 2
+    np.savez(file, train_images=images, train_labels=labels, test_images=images, test_labels=labels)
     with pytest.raises(ValueError, match="--data must be CIFAR-10"):
         cifar.Cifar10Part(path=str(file)).open()
 
