@@ -125,15 +125,17 @@ def test_crops_of_the_host_are_boxes_by_their_numbers():
         np.testing.assert_array_equal(found, expected)
 
 
-def test_evaluation_and_one_channel():
+def test_evaluation_is_the_central_crop_of_one_channel_too():
     image = Image.fromarray(CHINA).convert("L")
     width, height = image.size
     half = 0.875 * min(width, height) / 2
     box = (width / 2 - half, height / 2 - half, width / 2 + half, height / 2 + half)
     expected = np.asarray(image.resize((32, 32), Image.Resampling.BICUBIC, box=box))
-    crop = augment.host_crop([np.asarray(image)[..., None]], [augment.evaluation(image_size=32)], 0, 0, 0)
-    assert crop[0].shape == (32, 32, 1)
-    np.testing.assert_array_equal(crop[0][..., 0], expected)
+    policy = augment.evaluation(image_size=32, mean=(0.5,), std=(0.2,))
+    array = np.asarray(image)[..., None]
+    np.testing.assert_array_equal(augment.host_crop([array], [policy], 0, 0, 0)[0], expected[..., None])
+    device = jax.jit(lambda image: augment.apply_policy(policy, jax.random.key(0), image))(array)
+    assert np.abs(255 * (0.2 * device[..., 0] + 0.5) - expected.astype(float)).max() <= 2
 
 
 def test_raises_on_bad_input():

@@ -9,7 +9,17 @@ from flax import nnx
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from parametrize import some
 
-from mvcl.models import ENCODERS, MLP, ConvNet, ResNet, ViT, eval_view, parameter_count
+from mvcl.models import (
+    ENCODERS,
+    MLP,
+    ConvNet,
+    EegConv,
+    ResNet,
+    Transformer,
+    ViT,
+    eval_view,
+    parameter_count,
+)
 from mvcl.models._layers import convolve, norm
 from mvcl.models._resnet import SplitBatchNorm
 
@@ -307,6 +317,15 @@ def test_positions_are_interpolated_for_images_of_another_size():
         ),
         (MLP((8, -1)), (8,), r"widths must be an integer of at least 1; got -1"),
         (MLP(), (), r"input_shape of MLP must have at least one entry; got \(\)"),
+        (EegConv(), (3000, 2), r"input_shape of EegConv must be \(time,\) or \(time, 1\).* got \(3000, 2\)"),
+        (EegConv(), (), r"input_shape of EegConv .* got \(\)"),
+        (EegConv(channels=255), (3000,), r"channels must be even.* got 255"),
+        (EegConv(dropout=1.0), (3000,), r"dropout must be in \[0, 1\); got 1.0"),
+        (EegConv(stretches=4), (90,), r"stretches must be at most the 2 positions of 90 samples; got 4"),
+        (Transformer(), (50,), r"input_shape of Transformer must be \(time, d\); got \(50,\)"),
+        (Transformer(width=30), (50, 4), r"heads must divide width; got 4 heads for width 30"),
+        (Transformer(dropout=-0.1), (50, 4), r"dropout must be in \[0, 1\); got -0.1"),
+        (Transformer(depth=0), (50, 4), r"depth must be an integer of at least 1; got 0"),
     ],
 )
 def test_raises_on_bad_configs(config, shape, message):

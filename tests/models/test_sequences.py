@@ -77,22 +77,3 @@ def test_masks_do_not_depend_on_devices():
     np.testing.assert_array_equal(
         run(state, jax.device_put(x, NamedSharding(mesh, PartitionSpec("data")))), run(state, x)
     )
-
-
-@pytest.mark.parametrize(
-    ("config", "shape", "message"),
-    [
-        (EegConv(), (3000, 2), r"input_shape of EegConv must be \(time,\) or \(time, 1\).* got \(3000, 2\)"),
-        (EegConv(), (), r"input_shape of EegConv .* got \(\)"),
-        (EegConv(channels=255), (3000,), r"channels must be even.* got 255"),
-        (EegConv(dropout=1.0), (3000,), r"dropout must be in \[0, 1\); got 1.0"),
-        (EegConv(stretches=4), (90,), r"stretches must be at most the 2 positions of 90 samples; got 4"),
-        (Transformer(), (50,), r"input_shape of Transformer must be \(time, d\); got \(50,\)"),
-        (Transformer(width=30), (50, 4), r"heads must divide width; got 4 heads for width 30"),
-        (Transformer(dropout=-0.1), (50, 4), r"dropout must be in \[0, 1\); got -0.1"),
-        (Transformer(depth=0), (50, 4), r"depth must be an integer of at least 1; got 0"),
-    ],
-)
-def test_raises_on_bad_configs(config, shape, message):
-    with pytest.raises(ValueError, match=message):
-        config.build(shape, dtype=jnp.float32, rngs=nnx.Rngs(0))
