@@ -197,8 +197,10 @@ def draw_views(
         groups.setdefault(policy, []).append(view)
     example = partial(_of_one_example, groups, cropped, seed)
     numbers = sum(policy.image_size**2 for policy in policies) * sources[0].shape[-1]
-    rows_each, rest = divmod(n, devices := jax.device_count())
-    if rest or (at_once := _rows_at_once(rows_each, 4 * numbers)) == rows_each:
+    devices = jax.device_count()
+    of_device = n // devices
+    at_once = of_device if n % devices else _rows_at_once(of_device, 4 * numbers)
+    if at_once == of_device:
         return jax.vmap(example)(sources, epoch, index)
     # Every step has rows of every device, so that no rows move between devices.
     rows = jax.tree.map(lambda x: x.reshape(devices, -1, *x.shape[1:]), (sources, epoch, index))
