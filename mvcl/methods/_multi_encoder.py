@@ -149,11 +149,10 @@ class MultiEncoderLearner(Learner):
         nets = self.merge(params, statistics)
         views = separate(batch.draw(batch.inputs))
         features = [encoder(view) for encoder, view in zip(nets.encoder, views, strict=True)]
-        fused = [jnp.concatenate(pair, axis=-1) for pair in combinations(features, 2)]
-        networks = zip([*nets.head, *nets.fusion], [*features, *fused])
-        z = jnp.stack(
-            [network(x) for network, x in networks]
-        )  # the views, then the fused ones if there are any
+        embeddings = [head(x) for head, x in zip(nets.head, features, strict=True)]
+        for network, pair in zip(nets.fusion, combinations(features, 2)):
+            embeddings.append(network(jnp.concatenate(pair, axis=-1)))
+        z = jnp.stack(embeddings)
         value, measures = self._compared(objective, z, **batch.mask)
         return value, (self.statistics(nets), z[: self.k], measures)
 
