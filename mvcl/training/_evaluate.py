@@ -62,8 +62,8 @@ def evaluated(
         table["trained encoder"], score = _trained(run, state, workdir, reading)
         write(_UNFINISHED)
     if protocol.compared and "untrained encoder" not in table:
-        features, readable = encode_readable(run, run.program.init(), reading, "untrained encoder")
-        table["untrained encoder"] = protocol.measure(features, {**run.splits, **readable})
+        untrained = encode_readable(run, run.program.init(), reading, "untrained encoder")
+        table["untrained encoder"] = protocol.measure(*untrained)
         write(_UNFINISHED)
     if protocol.compared and "raw input" not in table:
         table["raw input"] = _raw(run, reading, table["trained encoder"])
@@ -101,8 +101,7 @@ def _trained(
 ) -> tuple[list[evaluation.Result], Score | None]:
     """The row of the trained encoder, and its score; with `workdir`, also its embeddings and the protocol's files."""
     protocol = run.config.evaluation
-    features, readable = encode_readable(run, state, reading, "trained encoder")
-    splits = {**run.splits, **readable}
+    features, splits = encode_readable(run, state, reading, "trained encoder")
     found = protocol.score(features, splits) if protocol.scored else None
     folder = workdir if jax.process_index() == 0 else None
     if folder is None:
@@ -112,7 +111,7 @@ def _trained(
     results += protocol.measure_augmented(features, splits, augmented(run, state, reading))
     if folder is not None:
         last = protocol.splits(tuple(run.splits))[-1]
-        labels, names = readable[last].labels, np.asarray(readable[last].class_names)
+        labels, names = splits[last].labels, np.asarray(splits[last].class_names)
         arrays = {"features": features[last], "labels": labels, "class_names": names}
         _files.save_arrays(folder / "embeddings.npz", **arrays)
     return results, found
@@ -126,8 +125,7 @@ def _raw(run: Run, reading: data.Reading, columns: list[evaluation.Result]) -> l
     if size > _RAW_BYTES:
         why = f"not measured: the inputs of all splits need {size / 2**30:.0f} GiB as float32"
         return [evaluation.Result(column.name, None, None, why) for column in columns]
-    features, readable = encode_readable(run, None, reading, "raw input")
-    return protocol.measure_raw(features, {**run.splits, **readable})
+    return protocol.measure_raw(*encode_readable(run, None, reading, "raw input"))
 
 
 def encode(
@@ -136,7 +134,7 @@ def encode(
     """Features and labels of splits; None encodes the splits that the evaluation needs."""
     reading = data.Reading(run.config.train.corrupt_limit)
     features, readable = encode_readable(run, state, reading, splits=splits)
-    return features, {name: split.labels for name, split in readable.items()}
+    return features, {name: readable[name].labels for name in features}
 
 
 def encode_readable(
@@ -146,7 +144,7 @@ def encode_readable(
     row: str = "encoder",
     splits: tuple[str, ...] | None = None,
 ) -> tuple[Features, dict[str, data.Split]]:
-    """Features of the readable examples of splits, and the splits restricted to these examples.
+    """Features of the readable examples of splits; and all splits, those restricted to these examples.
 
     Without a state the inputs themselves are the features, as rows: images at the encoder's size, or all views. `row`
     names the encoder in reports; None encodes the splits that the evaluation needs.
@@ -154,7 +152,7 @@ def encode_readable(
     apply = jax.tree_util.Partial(run.program.rows)
     if state is not None:
         apply = jax.tree_util.Partial(run.program.apply, *run.program.evaluated(state))
-    features, readable = {}, {}
+    features, readable = {}, dict(run.splits)
     for name in splits or ():
         check_split(run, name)
     for name in run.config.evaluation.splits(tuple(run.splits)) if splits is None else splits:

@@ -308,9 +308,8 @@ class Session:
             self.checkpoints.wait()  # a kill while it is measured must not cost a step
         with self.clock.phase("evaluating"), _progress.checked(self._check_stop):
             if "score" in due:
-                features, readable = _evaluate.encode_readable(self.run, self.state, self.reading)
-                splits = {**self.run.splits, **readable}
-                self._record_score(self.run.config.evaluation.score(features, splits))
+                encoded = _evaluate.encode_readable(self.run, self.state, self.reading)
+                self._record_score(self.run.config.evaluation.score(*encoded))
             if "geometry" in due:
                 from mvcl.training import _geometry
 

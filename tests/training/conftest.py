@@ -33,15 +33,29 @@ def reported():
 @pytest.fixture(scope="session")
 def whole(tiny, tmp_path_factory, reported):
     """Folder and table of an undisturbed run, with a profile of two steps."""
-    workdir, shown = tmp_path_factory.mktemp("runs") / "whole", _progress._shown
+    workdir, during = tmp_path_factory.mktemp("runs") / "whole", _progress.during
 
-    def recorded(what, total, unit):
+    def recorded(what, total=None, unit=""):
         reported.append((what, total, unit))
-        return shown(what, total, unit)
+        return during(what, total, unit)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_progress, "_shown", recorded)
+        patch.setattr(_progress, "during", recorded)
         return workdir, training.train(tiny, workdir, profile=2)
+
+
+@pytest.fixture(scope="session")
+def write_run():
+    """Writes a config and a state, by default the initial one, as a run of no steps."""
+
+    def write(config, folder, state=None):
+        checkpoints = training.Checkpoints(folder / "checkpoints", 1)
+        checkpoints.save(0, training.prepare(config).program.init() if state is None else state, {})
+        checkpoints.close()
+        (folder / "config.json").write_text(training.to_json(config))
+        return folder
+
+    return write
 
 
 @pytest.fixture(scope="session")

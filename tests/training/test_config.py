@@ -139,9 +139,10 @@ def test_a_run_on_several_devices_saves_the_rounding():
 
 def test_dry_run_names_the_scaled_learning_rate():
     config = Config(
-        data=data.Synthetic(image_size=8),
-        views=Views(k=3, policy=augment.digits(), strategy="fixed"),
+        data=data.Synthetic(view_shapes=((4,), (4,), (4,))),
+        views=Views(k=3, strategy="fixed"),
         encoder=models.MLP(widths=(4,)),
+        head=models.IdentityHead(),
         optimizer=training.Sgd(learning_rate=1.0, reference_batch=64),
         train=Train(batch_size=26),
     )

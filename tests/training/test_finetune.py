@@ -17,14 +17,9 @@ PLAIN = augment.evaluation(image_size=8, center_fraction=1.0, mean=(0.0,), std=(
 
 
 @pytest.fixture(scope="module")
-def pretrained(tiny, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("pretrained")
-    train = dataclasses.replace(tiny.train, steps=1, evaluate_every=0)
-    protocol = dataclasses.replace(tiny.evaluation, labels_per_class=(), baselines=False)
-    encoder, views = models.MLP(widths=(6,)), dataclasses.replace(tiny.views, policy=PLAIN)
-    short = dataclasses.replace(tiny, encoder=encoder, views=views, train=train, evaluation=protocol)
-    training.train(short, folder)
-    return folder
+def pretrained(tiny, tmp_path_factory, write_run):
+    views = dataclasses.replace(tiny.views, policy=PLAIN)
+    return write_run(dataclasses.replace(tiny, views=views), tmp_path_factory.mktemp("pretrained"))
 
 
 @pytest.fixture

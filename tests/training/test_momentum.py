@@ -8,16 +8,15 @@ import jax
 import numpy as np
 import pytest
 
-from mvcl import losses, methods, training
+from mvcl import data, losses, methods, training
 from mvcl.training import _run
-from mvcl.training._checkpoints import Checkpoints
 
 
 @pytest.fixture(scope="module")
 def moco(tiny):
     return dataclasses.replace(
         tiny,
-        views=dataclasses.replace(tiny.views, k=2),
+        data=data.Synthetic(view_shapes=((6,), (6,)), examples=88),
         objective=partial(losses.dsf, in_batch_negatives=False),
         method=methods.MocoV2(momentum=0.5, queue=80),
         train=dataclasses.replace(tiny.train, steps=4, evaluate_every=0),
@@ -44,13 +43,10 @@ def test_resumes_bit_identically_with_momentum_encoder_and_queue(moco, tmp_path)
     assert all(jax.tree.leaves(moved))
 
 
-def test_evaluates_either_network(moco, tmp_path):
+def test_evaluates_either_network(moco, tmp_path, write_run):
     state = training.prepare(moco).program.init()
     state["params"] = jax.tree.map(lambda x: 2 * x, state["params"])  # the momentum encoder is half of it
-    checkpoints = Checkpoints(tmp_path / "checkpoints", 1)
-    checkpoints.save(0, state, {})
-    checkpoints.close()
-    (tmp_path / "config.json").write_text(training.to_json(moco))
+    write_run(moco, tmp_path, state)
     features = {}
     for network in ("config", "momentum"):
         run, state = training.open_run(tmp_path, network=network)
