@@ -13,7 +13,7 @@ import sys
 import sysconfig
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -106,11 +106,11 @@ def to_json(config: Config) -> str:
 
 
 def from_json(text: str, reference: Config | None = None) -> Config:
-    """The inverse of `to_json`. It imports and runs nothing: code from outside mvcl is taken from `reference`.
+    """The inverse of `to_json`. Of code from outside mvcl it imports that of the project's studies only.
 
     Args:
       text: output of `to_json`.
-      reference: a config with the functions and classes from outside mvcl that the text names.
+      reference: a config with the other functions and classes from outside mvcl that the text names.
 
     Raises:
       ValueError: the text is not JSON, or names a class, function or field that does not exist.
@@ -119,7 +119,13 @@ def from_json(text: str, reference: Config | None = None) -> Config:
         saved = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"the saved config is not JSON: {error}") from error
-    return from_tree(saved, outside(reference))
+    try:
+        config = _build(saved, known() | _of_studies(saved) | outside(reference))
+    except RecursionError as error:
+        raise ValueError("the saved config is nested too deeply") from error
+    if not isinstance(config, Config):
+        raise ValueError("the saved config is not a Config")
+    return config
 
 
 def tree(value: Any) -> Any:
@@ -137,18 +143,6 @@ def tree(value: Any) -> Any:
     node = {TYPE if isinstance(named, type) else FUNCTION: path(named)}
     node |= {} if named.__module__.startswith("mvcl.") else {DIGEST: digest(named)}
     return node | {name: tree(option) for name, option in found.items()}
-
-
-def from_tree(saved: Any, given: Mapping[str, Any]) -> Config:
-    """The inverse of `tree` for a whole config, with import path -> object for code from outside mvcl; errors as those
-    of `from_json`."""
-    try:
-        config = _build(saved, {**known(), **given})
-    except RecursionError as error:
-        raise ValueError("the saved config is nested too deeply") from error
-    if not isinstance(config, Config):
-        raise ValueError("the saved config is not a Config")
-    return config
 
 
 def outside(value: Any) -> dict[str, Any]:
@@ -308,8 +302,7 @@ def load(source: str | Path, reference: Config | None = None) -> Config:
     file, variant = _configs.find(source)
     if file.suffix == ".json":
         with _files.naming(file):
-            saved = _files.read_json(file)
-            return from_tree(saved, _of_studies(saved) | outside(reference))
+            return from_json(file.read_text(encoding="utf-8"), reference)
     module = config_module(file)
     functions = {
         name: function

@@ -1,7 +1,6 @@
 """Fine-tuning: initial state, first step against the formula, devices, accuracy."""
 
 import dataclasses
-import json
 from types import SimpleNamespace
 
 import jax
@@ -10,7 +9,7 @@ import pytest
 from flax import nnx
 
 from mvcl import augment, data, evaluation, methods, models, training
-from mvcl.training import AdamW, Mesh, Sgd, Views, _run
+from mvcl.training import Mesh, Sgd, Views, _run
 from mvcl.training._run import initial_state
 
 PLAIN = augment.evaluation(image_size=8, center_fraction=1.0, mean=(0.0,), std=(1.0,))
@@ -92,24 +91,6 @@ def test_mixing_and_smoothing_are_the_same_on_several_devices(config):
         losses.append(found)
     assert losses[0][1] < losses[0][0]
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
-
-
-@pytest.mark.exhaustive
-def test_averages_seeds_and_resumes(config, tmp_path):
-    optimizer = AdamW(learning_rate=3e-2)
-    train = dataclasses.replace(config.train, steps=150, log_every=50)
-    config = dataclasses.replace(config, optimizer=optimizer, train=train)
-    results = training.train_seeds(config, tmp_path, 2)["trained encoder"]
-    assert [r.name for r in results] == ["accuracy", "accuracy, mean per class"]
-    of_seeds = [json.loads((tmp_path / f"seed{s}" / "evaluation.json").read_text()) for s in (0, 1)]
-    values = [saved["rows"]["trained encoder"][0]["value"] for saved in of_seeds]
-    assert list(of_seeds[0]["rows"]) == ["trained encoder"]
-    np.testing.assert_allclose(results[0].value, np.mean(values))
-    np.testing.assert_allclose(results[0].deviation, np.std(values, ddof=1))
-    assert results[0].value > 0.4  # 0.25 is chance
-    before = (tmp_path / "seed0" / "metrics.jsonl").read_text()
-    assert training.train_seeds(config, tmp_path, 1)["trained encoder"][0].deviation is None
-    assert (tmp_path / "seed0" / "metrics.jsonl").read_text() == before
 
 
 def test_accuracy_of_predictions():
