@@ -8,6 +8,7 @@ from typing import Literal
 import jax
 
 from mvcl import augment, losses, methods, models
+from mvcl.augment import Policy
 from mvcl.data import Digits, Outline, Source
 from mvcl.evaluation import Classification, Evaluation
 from mvcl.training._optimizers import AdamW, Optimizer
@@ -23,17 +24,17 @@ class Views:
 
     k: int = 2
     """Views per example, at least 2. For given views, such as tables, it is set to their number."""
-    policy: augment.Policy = dataclasses.field(default_factory=augment.simclr)
+    policy: Policy = dataclasses.field(default_factory=augment.simclr)
     """Augmentation policy of every view, or of the global ones; `views.policy:NAME` chooses one by name."""
     global_views: int | None = None
     """Multi-crop: the first so many views are global and the others local, which have another policy and often a
     smaller image_size; `2` of 8, for example. None: all are global."""
-    local_policy: augment.Policy = dataclasses.field(
+    local_policy: Policy = dataclasses.field(
         default_factory=lambda: augment.simclr(image_size=96, crop_scale=(0.05, 0.4))
     )
     """Augmentation policy of the local views; `views.local-policy:NAME` chooses one by name. The default is
     SimCLR's with the size and the areas of the local views of DINO (Caron 2021, arXiv 2104.14294)."""
-    policies: tuple[augment.Policy, ...] = ()
+    policies: tuple[Policy, ...] = ()
     """One policy per view, of any sizes; those after the k-th are unused. Empty: `policy`, and `local_policy` for local
     views."""
     strategy: Literal["growing", "fixed"] = "growing"
@@ -166,7 +167,7 @@ class Config:
         )
 
     @property
-    def policies(self) -> tuple[augment.Policy, ...]:
+    def policies(self) -> tuple[Policy, ...]:
         """The k policies, one per view."""
         k, whole, local = self.views.k, self.views.policy, self.views.local_policy
         first = k if self.views.global_views is None else self.views.global_views
@@ -250,19 +251,20 @@ def suited_to(config: Config, outline: Outline) -> Config:
       ValueError: a field is invalid, or a policy normalises other channels than the images have.
     """
     spec, train = outline.spec, config.train
-    if spec.views is not None:
+    k, channels = spec.views, spec.channels
+    if k is not None:
         if spec.given and config.views.strategy == "growing":
             train = dataclasses.replace(train, batch_size=min(train.batch_size, outline.examples))
-        views = dataclasses.replace(config.views, k=spec.views)
+        views = dataclasses.replace(config.views, k=k)
         config = dataclasses.replace(config, views=views, train=train)
-    check(config)
     for policy in () if spec.given else config.policies:
         numbers = max(len(policy.mean), len(policy.std))
-        if numbers not in (1, spec.channels):
+        if numbers not in (1, channels):
             raise ValueError(
-                f"views.policy normalises {numbers} channels and the images have {spec.channels}; use "
+                f"views.policy normalises {numbers} channels and the images have {channels}; use "
                 "--views.policy.mean 0.5 --views.policy.std 0.5, or 0 and 1 for none"
             )
+    check(config)
     devices, views = math.prod(config.mesh.shape), config.views
     free = views.strategy == "fixed" and views.round_to is None and config.examples >= devices
     if free and config.examples % devices:

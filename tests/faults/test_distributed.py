@@ -1,18 +1,16 @@
 """Several processes on CPU, run by `make test-distributed`.
 
 The loss curve does not depend on the number of processes and devices, or on the split of parameters; checkpoints
-can be read with other numbers of devices; the processes together read the data of one process.
+can be read with other numbers of devices.
 """
 
 import json
 import re
 import signal
-import subprocess
-import sys
 
 import numpy as np
 import pytest
-from campaign import LOCAL, ROOT, STEPS, environment, finish, losses, start, start_many, wait_for_step
+from campaign import STEPS, finish, losses, start, start_many, wait_for_step
 
 pytestmark = pytest.mark.slow
 
@@ -91,54 +89,3 @@ def saved(output):
     step = int(re.search(rf"saved at step (\d+) of {STEPS}", output)[1])
     assert step < STEPS
     return step
-
-
-READ = """
-import hashlib, json, sys
-import jax, numpy as np
-from mvcl import data, training
-training.join()
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
-mesh = Mesh(np.asarray(jax.devices()), ("data",), axis_types=(AxisType.Auto,))
-sharding = NamedSharding(mesh, PartitionSpec("data"))
-split = data.Digits().open()["train"]
-seen = []
-counting = data.Split(
-    split.labels, split.class_names, split.spec, lambda row, epoch: (seen.append(row), split.read(row, epoch))[1]
-)
-stream = data.to_devices(
-    data.batches(counting, batch_size=32, seed=0, process_index=jax.process_index(), process_count=jax.process_count()),
-    sharding,
-)
-for step in range(90):
-    batch = next(stream)
-    here = {key: {s.device: np.asarray(s.data) for s in array.addressable_shards} for key, array in batch.items()}
-    for shard in batch["index"].addressable_shards:
-        first, mine = shard.index[0].start or 0, {key: part[shard.device] for key, part in here.items()}
-        for place, row in enumerate(mine["index"]):
-            digest = hashlib.sha256(mine["images"][place].tobytes()).hexdigest()[:16]
-            print(json.dumps(["example", step, first + place, int(row), int(mine["labels"][place]), digest]))
-print(json.dumps(["read", len(seen)]), flush=True)
-"""
-
-
-def test_two_processes_read_the_same_examples():
-    def read(processes, devices):
-        command = [sys.executable, str(LOCAL), "--processes", str(processes), "--devices", str(devices), "--"]
-        process = subprocess.Popen(
-            [*command, sys.executable, "-c", READ],
-            cwd=ROOT,
-            env=environment(),
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        lines = [json.loads(line[4:]) for line in finish(process).splitlines() if line[4:].startswith("[")]
-        examples = {(line[1], line[2]): line[3:] for line in lines if line[0] == "example"}
-        assert len(examples) == sum(line[0] == "example" for line in lines) == 90 * 32  # each once
-        return examples, [line[1] for line in lines if line[0] == "read"]
-
-    one, whole = read(1, 2)
-    two, shares = read(2, 1)
-    assert two == one
-    # each read about half of the examples, prefetching included
-    assert max(shares) < 0.6 * whole[0]
