@@ -4,7 +4,7 @@ import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -36,10 +36,11 @@ class Tables:
     """Views that are feature tables of the same examples: a .mat or .npz file, or a folder with one file per view.
 
     In a .mat file (v5 to v7.3): a cell array `X` or matrices `X1`, `X2`, ...; in an .npz file matrices; examples are
-    rows or columns. A row of only NaN means that the example lacks the view. In a folder: .csv or .parquet
-    files that share a column of ids, or .npy files of equal length; an example whose id is not in a file lacks that
-    view. Labels are integers or strings named `Y`, `gt`, `labels` or similar: a variable, a column of one file, or a
-    separate file. Without labels all examples have the class `unlabelled`.
+    rows or columns, whichever fits the labels, rows if both do. A row of only NaN means that the example lacks the
+    view. In a folder: .csv or .parquet files that share a column of ids, `id` or the only one that they share, or .npy
+    files of equal length; an example whose id is not in a file lacks that view. Labels are integers or strings named
+    `Y`, `gt`, `labels` or similar: a variable, a column of one file, or a separate file. Without labels all examples
+    have the class `unlabelled`.
     """
 
     path: str = ""
@@ -52,10 +53,6 @@ class Tables:
     """scaling.json of a run's folder: new data get the scaling that was fitted there. Empty: fitted to `train`."""
     labels: str = ""
     """Name of the variable or column with the labels; empty: search for the usual names."""
-    id_column: str = ""
-    """Column of ids in a folder's files; empty: `id`, or the one column that all files share."""
-    samples: Literal["auto", "rows", "columns"] = "auto"
-    """Whether examples are the rows or the columns of a matrix; auto: whichever fits the labels, rows if both do."""
     skip_last: int = 0
     """Number of last columns to drop from each view, as the released code does for NUS-WIDE."""
     held_out: bool = False
@@ -75,10 +72,10 @@ class Tables:
             raise ValueError(f"data.skip_last must be at least 0, got {self.skip_last}")
         with _files.reading(path, "table of features"):
             if path.is_dir():
-                raw = _of_folder(path, self.id_column, self.labels)
+                raw = _of_folder(path, self.labels)
             else:
                 found = _read_mat(path) if suffix == ".mat" else _files.read_npz(path)
-                raw = _of_matrices(found, self.labels, self.samples)
+                raw = _of_matrices(found, self.labels)
             return splits_of(raw, self, self.scaling_file, self.skip_last)
 
     def expected(self) -> Outline | None:
@@ -145,7 +142,7 @@ def _plain_hdf5(item: Any) -> Any:
     return np.asarray(value).T
 
 
-def _of_matrices(found: Mapping[str, Any], wanted: str, samples: str) -> Raw:
+def _of_matrices(found: Mapping[str, Any], wanted: str) -> Raw:
     """Find views and labels among named variables; a list is a cell array."""
     label_name = _label_name(found, wanted)
     labels = None if label_name is None else _vector(found[label_name], label_name)
@@ -167,17 +164,16 @@ def _of_matrices(found: Mapping[str, Any], wanted: str, samples: str) -> Raw:
         numbers = isinstance(value, np.ndarray) and value.dtype.kind in "biuf"
         if not numbers or value.ndim != 2 or not value.size:
             raise ValueError(f"view {name} must be a matrix of numbers, got {_shape(value)}")
-    for axis, what in ((0, "rows"), (1, "columns")):
+    for axis in (0, 1):
         lengths = {value.shape[axis] for value in views.values()}
         lengths |= set() if labels is None else {len(labels)}
-        if samples in ("auto", what) and len(lengths) == 1:
+        if len(lengths) == 1:
             arrays = {name: np.asarray(view.T if axis else view, np.float64) for name, view in views.items()}
             count = lengths.pop()
             if ids is not None and len(ids) != count:
                 raise ValueError(f"there are {len(ids)} ids for {count} examples")
             return arrays, labels, [str(i) for i in (range(count) if ids is None else ids)]
-    given = "" if samples == "auto" else f" as {samples}"
-    raise ValueError(f"the views and labels have different numbers of examples{given}: {has}")
+    raise ValueError(f"the views and labels have different numbers of examples: {has}")
 
 
 def _shape(value: Any) -> str:
@@ -209,7 +205,7 @@ def _vector(value: Any, name: str) -> np.ndarray:
 # A folder with one file per view
 
 
-def _of_folder(folder: Path, id_column: str, wanted: str) -> Raw:
+def _of_folder(folder: Path, wanted: str) -> Raw:
     files = {
         file.stem: file
         for file in sorted(folder.iterdir())
@@ -222,9 +218,9 @@ def _of_folder(folder: Path, id_column: str, wanted: str) -> Raw:
         )
     tracked = _progress.track(files.items(), f"reading {folder}", len(files), "files")
     if all(npy):
-        return _of_matrices({stem: _files.read_npy(file) for stem, file in tracked}, wanted, "rows")
+        return _of_matrices({stem: _files.read_npy(file) for stem, file in tracked}, wanted)
     tables = {stem: _read_table(file) for stem, file in tracked}
-    column = _shared_column(tables, id_column)
+    column = _shared_column(tables)
     for stem, table in tables.items():
         with _files.naming(files[stem]):
             table.index = _ids(table.pop(column), column)
@@ -263,16 +259,14 @@ def _read_table(file: Path) -> Any:
         return table
 
 
-def _shared_column(tables: Mapping[str, Any], wanted: str) -> str:
+def _shared_column(tables: Mapping[str, Any]) -> str:
     shared = [name for name in next(iter(tables.values())) if all(name in table for table in tables.values())]
     usual = [name for name in shared if name.lower() in _ID_NAMES]
-    found = [name for name in shared if name == wanted] if wanted else usual or shared
-    if len(found) != 1:
+    if len(usual or shared) != 1:
         raise ValueError(
-            f"the files must share one column of ids, or data.id_column name it, got {wanted!r}; they share "
-            f"{', '.join(shared[:5]) or 'none'}"
+            f"the files must share one column of ids, best named id; they share {', '.join(shared[:5]) or 'none'}"
         )
-    return found[0]
+    return (usual or shared)[0]
 
 
 def _ids(column: Any, name: str) -> list[str]:

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from mvcl.evaluation._channels import ChannelProbe, Channels, channel_probe
     from mvcl.evaluation._classification import Classification, LinearProbe, sgd_probe, shuffled
     from mvcl.evaluation._clustering import Clustering, SingleViews, cluster_scores
-    from mvcl.evaluation._domains import Domains, Transfer, domain_transfer, transfer_heat_map, transfer_table
+    from mvcl.evaluation._domains import Domains, Transfer, domain_transfer, transfer_table
     from mvcl.evaluation._evaluation import (
         EVALUATIONS,
         Augmented,
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
         encode,
         evaluation_table,
     )
-    from mvcl.evaluation._geometry import TOGETHER, Geometry, embedding_measures, geometry, geometry_scores
+    from mvcl.evaluation._geometry import TOGETHER, Geometry, geometry, geometry_scores
     from mvcl.evaluation._probe import draw_labels, few_label_probe, fit_logistic, linear_probe
     from mvcl.evaluation._regression import (
         MaeProbe,

@@ -22,7 +22,7 @@ from mvcl.evaluation._evaluation import (
     averaged,
     named_splits,
 )
-from mvcl.evaluation._probe import checked_rows, draw_labels
+from mvcl.evaluation._probe import checked_rows, descend, draw_labels
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,15 +129,12 @@ def _train(
         values = optax.softmax_cross_entropy_with_integer_labels(_logits(weights, x), y)
         return jnp.sum(values * where) / jnp.maximum(where.sum(), 1)
 
-    def step(state: Any, rows: jax.Array) -> tuple[Any, None]:
-        weights, moments = state
-        slope = jax.grad(loss)(weights, train[0][rows], train[1][rows], rows >= 0)
-        updates, moments = rule.update(slope, moments, weights)
-        return (optax.apply_updates(weights, updates), moments), None
+    def of_rows(weights: dict[str, jax.Array], rows: jax.Array) -> jax.Array:
+        return loss(weights, train[0][rows], train[1][rows], rows >= 0)
 
     def epoch(state: Any, rows: jax.Array) -> tuple[Any, None]:
         current, best, lowest, waited = state
-        moved, _ = jax.lax.scan(step, current, rows)
+        moved = descend(rule, of_rows, current, (rows,))
         stopped = waited >= options.patience
         current = jax.tree.map(lambda old, new: jnp.where(stopped, old, new), current, moved)
         value = loss(current[0], *valid, jnp.ones(len(valid[1])))

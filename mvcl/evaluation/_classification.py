@@ -5,11 +5,12 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from mvcl._progress import during, track
 from mvcl.evaluation._evaluation import (
@@ -27,6 +28,7 @@ from mvcl.evaluation._evaluation import (
 from mvcl.evaluation._probe import (
     FEW_LABEL_PENALTY,
     checked_rows,
+    descend,
     few_label_probe,
     knn_accuracy,
     linear_probe,
@@ -109,16 +111,16 @@ class LinearProbe:
         steps, padding = self.epochs * per_epoch, self.crop_padding
         return encode(split, batch_size=size, steps=steps, seed=seed, crop_padding=padding)
 
-    def factors(self, first: int, count: int, rows: int) -> np.ndarray:
-        """(count,) multiples of the learning rates from step `first` on, for a training split of this many rows."""
+    def factors(self, rows: int) -> np.ndarray:
+        """Multiples of the learning rates at each step, for a training split of this many rows."""
         size, per_epoch = self.steps(rows)
-        step = np.arange(first, first + count)
-        share = step / (self.epochs * per_epoch)
+        step = np.arange(self.epochs * per_epoch)
+        share = step / len(step)
         passed = np.sum([step >= epoch * per_epoch for epoch in self.milestones], axis=0)
         shapes = {
             "cosine": 0.5 * (1 + np.cos(math.pi * share)),
             "linear": 1 - share,
-            "constant": np.ones(count),
+            "constant": np.ones(len(step)),
             "steps": 0.1**passed,
         }
         scale = size / self.reference_batch if self.reference_batch else 1.0
@@ -167,20 +169,16 @@ def sgd_probe(
       ValueError: an array is invalid, or there are fewer batches than steps.
     """
     test, answer = checked_rows("test", test_features, test_labels, num_classes)
-    _, per_epoch = options.steps(rows)
-    step, total = 0, options.epochs * per_epoch
-    rates = jnp.asarray(options.learning_rates, jnp.float32)
-    shapes = (len(rates), test.shape[1], num_classes), (len(rates), num_classes)
-    state = tuple(tuple(map(jnp.zeros, shapes)) for _ in ("weights and biases", "moments"))
-    taken = track(
-        islice(iter(batches), total), "linear probe by SGD", total, f"batches of {options.steps(rows)[0]}"
-    )
-    at_once = math.ceil(_NUMBERS / (options.steps(rows)[0] * test.shape[1]))
+    (size, _), factors, step = options.steps(rows), options.factors(rows), 0
+    rates, total = jnp.asarray(options.learning_rates, jnp.float32), len(factors)
+    start = jnp.zeros((test.shape[1], num_classes)), jnp.zeros(num_classes)
+    state = jax.vmap(lambda rate: (start, _rule(options, factors, rate).init(start)))(rates)
+    taken = track(islice(iter(batches), total), "linear probe by SGD", total, f"batches of {size}")
+    at_once = math.ceil(_NUMBERS / (size * test.shape[1]))
     while some := list(islice(taken, at_once)):
         checked = [checked_rows("train", *batch, num_classes, test.shape[1]) for batch in some]
         x, y = map(np.stack, zip(*checked))
-        factors = options.factors(step, len(x), rows)
-        state, step = _trained(options, state, x, y, factors, rates), step + len(x)
+        state, step = _trained(options, state, (x, y), factors, rates), step + len(x)
     if step < total:
         raise ValueError(f"batches must have {total} batches, got {step}")
     found = []
@@ -204,30 +202,24 @@ def shuffled(
             yield features[rows], labels[rows]
 
 
+def _rule(
+    options: LinearProbe, factors: np.ndarray | jax.Array, rate: jax.Array
+) -> optax.GradientTransformation:
+    decay = optax.add_decayed_weights(options.weight_decay)
+    return optax.chain(decay, optax.sgd(lambda step: rate * jnp.asarray(factors)[step], options.momentum))
+
+
 @partial(jax.jit, static_argnums=0, donate_argnums=1)
-def _trained(
-    options: LinearProbe, state: tuple, x: jax.Array, y: jax.Array, factors: jax.Array, rates: jax.Array
-) -> tuple:
-    """The state of every rate after s steps, of features (s, b, d), labels (s, b) and factors (s,) of the rates."""
+def _trained(options: LinearProbe, state: Any, batches: Rows, factors: jax.Array, rates: jax.Array) -> Any:
+    """The state of every rate after s steps, of features (s, b, d) and labels (s, b), with the factors of all steps."""
 
     def loss(weights: tuple[jax.Array, jax.Array], x: jax.Array, y: jax.Array) -> jax.Array:
         logits = jnp.matmul(x, weights[0], precision=jax.lax.Precision.HIGHEST) + weights[1][None]
-        log_p = jax.nn.log_softmax(logits)
-        return -jnp.mean(jnp.take_along_axis(log_p, y[:, None], axis=1))
+        return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits, y))
 
-    def update(state: tuple, rate: jax.Array, x: jax.Array, y: jax.Array) -> tuple:
-        weights, moments = state
-        moments = jax.tree.map(
-            lambda v, g, w: options.momentum * v + g + options.weight_decay * w,
-            *(moments, jax.grad(loss)(weights, x, y), weights),
-        )
-        return jax.tree.map(lambda w, v: w - rate * v, weights, moments), moments
-
-    def step(state: tuple, batch: tuple) -> tuple[tuple, None]:
-        features, labels, factor = batch
-        return jax.vmap(update, (0, 0, None, None))(state, factor * rates, features, labels), None
-
-    return jax.lax.scan(step, state, (x, y, factors))[0]
+    return jax.vmap(lambda state, rate: descend(_rule(options, factors, rate), loss, state, batches))(
+        state, rates
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -97,31 +97,6 @@ def transfer_table(transfer: Transfer) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def transfer_heat_map(transfer: Transfer, file: Path) -> None:
-    """The same as an SVG heat map; the colour range is that of the transfers, what is within a domain is grey."""
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
-    s, t = transfer.one.shape
-    values = np.concatenate([transfer.one, transfer.rest[None]])
-    within = np.pad(~transfer.transfers, [(0, 1), (0, 0)])
-    shown = np.ma.masked_array(values, within)
-    with rc_context({"svg.hashsalt": "mvcl", "svg.fonttype": "none", "font.size": 9}):
-        figure = Figure(figsize=(2.4 + 0.75 * t, 1.2 + 0.6 * s), layout="constrained")
-        axes = figure.subplots()
-        axes.set_facecolor("0.85")
-        picture = axes.imshow(shown, cmap="viridis", aspect="auto")
-        middle = (float(shown.min()) + float(shown.max())) / 2
-        for (i, j), value in np.ndenumerate(values):
-            dark = not within[i, j] and value < middle
-            axes.text(j, i, f"{100 * value:.1f}", ha="center", va="center", color="w" if dark else "k")
-        axes.set_xticks(range(t), transfer.targets, rotation=30, ha="right")
-        axes.set_yticks(range(s + 1), [*transfer.domains, "all others"])
-        axes.set(xlabel="tested on", ylabel="trained on", title="Test accuracy, %")
-        figure.colorbar(picture)
-        figure.savefig(file, format="svg", metadata={"Date": None})
-
-
 @dataclass(frozen=True, kw_only=True)
 class Domains(Evaluation):
     """Linear probes from one training domain to the held-out one, and from all of them together; as a table.
@@ -191,13 +166,11 @@ class Domains(Evaluation):
         return self._probed(self.linear, augmented, features, splits)
 
     def measure_and_save(self, features: Arrays, splits: Splits, workdir: Path) -> list[Result]:
-        """`measure`; writes the accuracies of logistic regression as domains.md and domains.svg."""
+        """`measure`; writes the accuracies of logistic regression as domains.md."""
         if self.linear is not None:
             return self.measure(features, splits)
         transfer = self._transfer(features, splits)
         _files.write_whole(workdir / "domains.md", transfer_table(transfer) + "\n")
-        with _files.replacing(workdir / "domains.svg") as file:
-            transfer_heat_map(transfer, file)
         return transfer.results()
 
     def _sources(self, splits: Splits) -> list[str]:

@@ -161,35 +161,6 @@ def geometry_scores(
     return {name: mean for name, mean in zip(names, means) if math.isfinite(mean)}
 
 
-def embedding_measures(z: ArrayLike, *, seed: int = 0) -> list[Result]:
-    """Rank, uniformity and alignment of embeddings, as in Koromilas 2025, Fig. 3b-d.
-
-    All are of vectors projected onto the unit sphere. The rank is that of the authors' released metrics
-    (github.com/pakoromilas/DHEL-KCL): the number of eigenvalues of the covariance above 1e-5, at most d. The uniformity
-    is theirs too, the Wasserstein distance between the cosines of all pairs and those of uniform points: lower is
-    more uniform. Alignment is the mean squared distance between two views of an instance.
-
-    Args:
-      z: (k, n, d) floating, k >= 1 views of n >= 2 instances.
-      seed: as for `geometry`, whose errors these are too.
-
-    Returns:
-      "rank", "effective rank", "LiDAR", "uniformity, Wasserstein", "uniformity, Gaussian" and "alignment". LiDAR is of
-      all views, alignment the mean over pairs of views; the values of both are None for one view. The others are means
-      over views.
-    """
-    values = geometry(list(np.asarray(z, np.float32)), seed=seed).numbers()
-    k, n, d = np.shape(z)
-    over = f"mean over {k} views" if k > 1 else "one view"
-    some = {"rank": MOST, "effective rank": MOST, "LiDAR": ROWS, "alignment": n}
-    results = []
-    for name in (*MEASURES,)[:6]:
-        how = f"{MEASURES[name]}, {min(n, some.get(name, ROWS))} rows of {d} on the unit sphere, {over}"
-        how = how if name in values else "not measured: it needs two views, or two dimensions"
-        results.append(Result(name, values.get(name), None, how, better=""))
-    return results
-
-
 def _checked(views: Sequence[ArrayLike], present: ArrayLike | None) -> tuple[list[np.ndarray], np.ndarray]:
     """Unit vectors of the views, zero for missing ones, and the (n, k) mask."""
     arrays: list[np.ndarray] = [np.asarray(view, np.float32) for view in views]

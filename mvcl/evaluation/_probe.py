@@ -1,11 +1,13 @@
 """Probes of frozen features: neighbours, and logistic regression with all labels or a few per class."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from threadpoolctl import ThreadpoolController  # comes with scikit-learn
 
 from mvcl import _checks
@@ -165,6 +167,20 @@ def fit_logistic(
 
 
 _blas = cache(ThreadpoolController)
+
+
+def descend(
+    rule: optax.GradientTransformation, loss: Callable[..., jax.Array], state: Any, batches: Any
+) -> Any:
+    """Weights and moments after a step of the rule on each batch, which has the arguments of `loss` after the
+    weights."""
+
+    def step(state: Any, batch: Any) -> tuple[Any, None]:
+        weights, moments = state
+        updates, moments = rule.update(jax.grad(loss)(weights, *batch), moments, weights)
+        return (optax.apply_updates(weights, updates), moments), None
+
+    return jax.lax.scan(step, state, batches)[0]
 
 
 @jax.jit

@@ -13,7 +13,7 @@ import optax
 
 from mvcl._progress import during
 from mvcl.evaluation._evaluation import Arrays, Evaluation, Result, Rows, Splits, at_least, averaged
-from mvcl.evaluation._probe import deviations
+from mvcl.evaluation._probe import descend, deviations
 
 _ERRORS = ("MAE", "validation MAE")  # less is better
 PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
@@ -108,7 +108,6 @@ def _layers(
     steps = -(-len(x) // size)
     constant, total = probe.decay == "constant", probe.epochs * steps
     factor = optax.constant_schedule(1.0) if constant else optax.cosine_decay_schedule(1.0, total)
-    rule = optax.chain(optax.scale_by_adam(), optax.add_decayed_weights(probe.weight_decay))
     # The last batch of an epoch may be smaller; it is filled up with rows that do not count.
     counts = (jnp.arange(steps * size) < len(x)).reshape(steps, size)
 
@@ -116,32 +115,22 @@ def _layers(
         weights, bias = layer
         return jnp.mean(jnp.abs(x[rows] @ weights + bias - y[rows]), where=count)
 
-    def of_key(key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def trained(key: jax.Array, rate: jax.Array) -> tuple[jax.Array, jax.Array]:
         start, order = jax.random.split(key)
         bound = x.shape[1] ** -0.5
         drawn = jax.random.uniform(start, (x.shape[1] + 1,), minval=-bound, maxval=bound)
+        rule = optax.adamw(lambda count: rate * factor(count), weight_decay=probe.weight_decay)
 
-        def step(state: tuple, place: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[tuple, None]:
-            rows, count, number = place
-
-            def update(layer: tuple, moment: tuple, rate: jax.Array) -> tuple:
-                change, moment = rule.update(jax.grad(loss)(layer, rows, count), moment, layer)
-                scaled = jax.tree.map(lambda u: -rate * factor(number) * u, change)
-                return optax.apply_updates(layer, scaled), moment
-
-            layers, moments = state
-            return jax.vmap(update)(layers, moments, rates), None
-
-        def epoch(state: tuple, number: jax.Array) -> tuple[tuple, None]:
+        def epoch(state: Any, number: jax.Array) -> tuple[Any, None]:
             drawn = jax.random.permutation(jax.random.fold_in(order, number), len(x))
-            rows = jnp.resize(drawn, (steps, size))  # of all rates, so that their batches are gathered once
-            return jax.lax.scan(step, state, (rows, counts, number * steps + jnp.arange(steps)))
+            return descend(rule, loss, state, (jnp.resize(drawn, (steps, size)), counts)), None
 
-        layers = jax.tree.map(lambda a: jnp.stack([a] * len(rates)), (drawn[:-1], drawn[-1]))
-        state = (layers, jax.vmap(rule.init)(layers))
-        return jax.lax.scan(epoch, state, jnp.arange(probe.epochs))[0][0]
+        layer = (drawn[:-1], drawn[-1])
+        return jax.lax.scan(epoch, (layer, rule.init(layer)), jnp.arange(probe.epochs))[0][0]
 
-    return jax.vmap(of_key, out_axes=1)(jax.random.split(jax.random.key(seed), probe.layers))
+    keys = jax.random.split(jax.random.key(seed), probe.layers)
+    # Batches depend on the key alone, so those of all rates are gathered once.
+    return jax.vmap(jax.vmap(trained, (0, None)), (None, 0))(keys, rates)
 
 
 def _results(found: Sequence[Mapping[str, float]], how: str) -> list[Result]:

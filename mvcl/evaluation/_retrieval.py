@@ -31,8 +31,6 @@ _RANKINGS: dict[str, tuple[str, Callable[[np.ndarray, np.ndarray, Sequence[int]]
 }
 """Score -> the order of the candidates, and the recalls (len(ks),) of keys (n, d) by m other views (m, n, d), of one
 other view for "pairs"."""
-_Query = tuple[str, str, list[int], int]
-"""Name, score, numbers of the other views, and number of the retrieved view."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,9 +47,8 @@ class Retrieval(Evaluation):
     """Output of each view to compare: `head_views`, the head's, which the objective compares; or `views`, the
     encoder's."""
     ks: tuple[int, ...] = (1, 5, 10)
-    """A query is a hit at k if its own example is among the first k; one result for each k."""
-    single: tuple[int, ...] = (1,)
-    """Those of `ks` that are shown for each pair of views and each retrieved view, too; the others as means only."""
+    """A query is a hit at k if its own example is among the first k; one result for each k. Each pair of views and each
+    retrieved view has a result for the first k only."""
 
     def splits(self, available: Sequence[str]) -> tuple[str, ...]:
         """The test split, whose examples are queries and candidates."""
@@ -72,88 +69,68 @@ class Retrieval(Evaluation):
             )
         if not self.ks or min(self.ks) < 1 or len(set(self.ks)) < len(self.ks):
             raise ValueError(f"evaluation.ks must be different numbers >= 1, at least one, got {self.ks}")
-        if not set(self.single) <= set(self.ks):
-            raise ValueError(f"evaluation.single must be among evaluation.ks = {self.ks}, got {self.single}")
 
     def measure(self, features: Arrays, splits: Splits) -> list[Result]:
         """Recalls: the means "pairs R@k" over ordered pairs of views, and for each score, such as "sum R@k", over
-        retrieved views; then those of each pair, "a -> b R@k", and each view, "others -> b, sum R@k", for `single`.
+        retrieved views; then those of each pair, "a -> b R@k", and each view, "others -> b, sum R@k", for the first k.
 
         Raises:
           ValueError: the features of the views do not have one length.
         """
-        split = splits["test"]
-        return self._results(_by_view(features["test"], split), split)
-
-    def measure_raw(self, features: Arrays, splits: Splits) -> list[Result]:
-        """The same of the raw views, if they have one shape."""
-        split = splits["test"]
-        if len(set(split.spec.shapes)) == 1:
-            return self.measure(features, splits)
-        shapes = ", ".join(map(str, split.spec.shapes))
-        why = f"not measured: raw views of the shapes {shapes} have no common space"
-        one = np.zeros((len(split.spec.shapes), 1, 1), np.float32)  # of one row no recall is measured
-        return [
-            dataclasses.replace(result, protocol=why)
-            for result in self._results(one, split.only(np.arange(1)))
-        ]
-
-    def score(self, features: Arrays, splits: Splits) -> tuple[str, float] | None:
-        """Mean recall at 1 over the ordered pairs of views."""
-        split = splits["test"]
+        split, k = splits["test"], range(len(splits["test"].spec.shapes))
         z = _by_view(features["test"], split)
-        pairs = [query for query in self._queries(split) if query[1] == "pairs"]
-        found = [self._recall(query, z, split, (1,))[0] for query in pairs]
-        measured = [recall for recall in found if recall is not None]
-        return ("recall_at_1", float(np.mean(measured))) if measured else None
-
-    def _results(self, z: np.ndarray, split: data.Split) -> list[Result]:
-        queries = self._queries(split)
-        tracked = track(queries, "retrieval", len(queries), "queries")
-        found = [(query, *self._recall(query, z, split, self.ks)) for query in tracked]
-        means, single = [], []
-        for score in dict.fromkeys(score for _, score, _, _ in queries):
-            group = [(recall, rows) for query, recall, rows in found if query[1] == score]
-            measured = [(recall, rows) for recall, rows in group if recall is not None]
-            how = _how(score, [rows for _, rows in measured] or [0], len(split))
-            if measured:
-                over = "ordered pairs of views" if score == "pairs" else "retrieved views"
-                how = f"mean over {len(measured)} {over} of the {how}"
-            mean = np.mean([recall for recall, _ in measured], axis=0) if measured else None
-            means += self._columns(score, mean, how, self.ks)
-        for (name, score, _, _), recall, rows in found:
-            single += self._columns(name, recall, _how(score, [rows], len(split)), self.single)
-        return means + single
-
-    def _queries(self, split: data.Split) -> list[_Query]:
-        """The retrieval of each view by each other, then of each view by all others, for each score."""
-        k = range(len(split.spec.shapes))
         names = split.spec.view_names or tuple(f"view {v + 1}" for v in k)
-        pairs = [(f"{names[l]} -> {names[m]}", "pairs", [l], m) for l, m in itertools.permutations(k, 2)]
-        return pairs + [
-            (f"others -> {names[m]}, {score}", score, [l for l in k if l != m], m)
+        queries = [("pairs", f"{names[l]} -> {names[m]}", [l], m) for l, m in itertools.permutations(k, 2)]
+        queries += [
+            (score, f"others -> {names[m]}, {score}", [l for l in k if l != m], m)
             for score in (*_RANKINGS,)[1:]
             for m in k
         ]
+        means, single = [], []
+        tracked = track(queries, "retrieval", len(queries), "queries")
+        for score, group in itertools.groupby(tracked, lambda query: query[0]):
+            every, counts, first = [], [], self.ks[0]
+            for _, name, others, target in group:
+                recalls, rows = _recall(score, others, target, z, split, self.ks)
+                how = _how(score, [rows], len(split))
+                single.append(
+                    Result(f"{name} R@{first}", None if recalls is None else float(recalls[0]), None, how)
+                )
+                if recalls is not None:
+                    every.append(recalls)
+                    counts.append(rows)
+            over = "ordered pairs of views" if score == "pairs" else "retrieved views"
+            how = f"mean over {len(every)} {over} of the " if every else ""
+            how += _how(score, counts or [0], len(split))
+            mean = np.mean(every, axis=0).tolist() if every else [None] * len(self.ks)
+            means += [Result(f"{score} R@{at}", value, None, how) for at, value in zip(self.ks, mean)]
+        return means + single
 
-    def _recall(
-        self, query: _Query, z: np.ndarray, split: data.Split, ks: Sequence[int]
-    ) -> tuple[np.ndarray | None, int]:
-        """Recalls of a view by others among the rows that have all, None of fewer than two; and these rows' number."""
-        _, score, others, target = query
-        if split.present is not None:
-            z = z[:, split.present[:, [*others, target]].all(axis=1)]
-        rows = z.shape[1]
-        if rows < 2:
-            return None, rows
-        return np.asarray(_RANKINGS[score][1](z[others], z[target], ks)), rows
+    def measure_raw(self, features: Arrays, splits: Splits) -> list[Result]:
+        """The same of the raw views, if they have one shape."""
+        shapes = splits["test"].spec.shapes
+        if len(set(shapes)) == 1:
+            return self.measure(features, splits)
+        why = f"not measured: raw views of the shapes {', '.join(map(str, shapes))} have no common space"
+        return [Result(f"{score} R@{k}", None, None, why) for score in _RANKINGS for k in self.ks]
 
-    def _columns(self, name: str, values: np.ndarray | None, how: str, shown: Sequence[int]) -> list[Result]:
-        return [
-            Result(f"{name} R@{k}", None if values is None else float(values[i]), None, how)
-            for i, k in enumerate(self.ks)
-            if k in shown
-        ]
+    def score(self, features: Arrays, splits: Splits) -> tuple[str, float] | None:
+        """Mean recall at 1 over the ordered pairs of views."""
+        split, k = splits["test"], len(splits["test"].spec.shapes)
+        z = _by_view(features["test"], split)
+        found = [_recall("pairs", [l], m, z, split, (1,))[0] for l, m in itertools.permutations(range(k), 2)]
+        measured = [recalls for recalls in found if recalls is not None]
+        return ("recall_at_1", float(np.mean(measured))) if measured else None
+
+
+def _recall(
+    score: str, others: list[int], target: int, z: np.ndarray, split: data.Split, ks: Sequence[int]
+) -> tuple[np.ndarray | None, int]:
+    """Recalls of a view by others among the rows that have all, None of fewer than two; and these rows' number."""
+    if split.present is not None:
+        z = z[:, split.present[:, [*others, target]].all(axis=1)]
+    rows = z.shape[1]
+    return (np.asarray(_RANKINGS[score][1](z[others], z[target], ks)) if rows > 1 else None), rows
 
 
 def _by_view(features: np.ndarray, split: data.Split) -> np.ndarray:

@@ -175,7 +175,7 @@ def embed(
         training.
 
     Returns:
-      The shape of the features, (n, d) or (n, views, d), and `evaluation.embedding_measures` of them.
+      The shape of the features, (n, d) or (n, views, d), and the means of `evaluation.geometry` over the views.
 
     Raises:
       ValueError: there is no such split, or no images to draw views of.
@@ -197,7 +197,8 @@ def embed(
         encoded, of_split = _evaluate.encode_readable(run, state, reading, splits=(split,))
         features, readable, by_view = encoded[split], of_split[split], encoded[split][None]
     with _progress.during("measuring the features"):
-        measures = evaluation.embedding_measures(by_view, seed=run.config.evaluation.seed)
+        measured = evaluation.geometry(list(by_view), seed=run.config.evaluation.seed).results()
+        measures = measured["mean" if len(by_view) > 1 else "view 1"]
     if jax.process_index() == 0:
         names = np.asarray(readable.class_names)
         _files.save_arrays(out, features=features, labels=readable.labels, class_names=names)

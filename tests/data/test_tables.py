@@ -220,6 +220,7 @@ def test_ids_do_not_depend_on_their_type(tmp_path):
         ("id,f\nc,1\n,2\nb,3", r"sound.csv: 1 of 3 rows have no id, the first is row 2"),
         ("id,f\nx,1\ny,2\nz,3", r"no example is in more than one view.* got 'b' in shape, 'x' in sound"),
         ("id,f", r"sound\.csv is not .* must have rows"),
+        ("key,f\nb,1", r"the files must share one column of ids, .* they share none"),
         ("id\nb\nc\nd", r"view sound has no columns of features"),
         ("id;f\nb;1\nc;2", r"sound\.csv is not .* columns must be separated by commas, got 'id;f'"),
     ],
@@ -248,7 +249,6 @@ def test_error_names_an_empty_label(folder):
         ([("c", 1, 2), ("a", "", 5), ("b", 5, 1)], {}, r"view sound has 1 entries.* column 0 of example a"),
         ([("c", 1, 2), ("e", 2, 5)], {}, r"1 of 4 examples .* no label, the first is e"),
         ([("c", 1, "loud"), ("a", 2, 5)], {}, r"column 'f2' of .*sound.csv must hold numbers, got .*'loud'"),
-        ([("c", 1, 2)], {"id_column": "name"}, r"data\.id_column name it, got 'name'; they share id"),
         ([("c", 1, 2)], {"labels": "name"}, r"data\.labels: no file has a column 'name'"),
     ],
 )

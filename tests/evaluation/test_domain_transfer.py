@@ -100,19 +100,13 @@ def test_fits_once_for_results_and_files(rng, tmp_path, monkeypatch):
     assert len(fits) == 3  # each of the two domains of pre-training, and both together
     assert [result.name for result in results] == ["2 to 1", "1 to 1", "a to c", "b to c"]
     assert f"| a | {results[2].value:.1%} |" in (tmp_path / "domains.md").read_text()
-    assert "Test accuracy" in (tmp_path / "domains.svg").read_text()
 
 
-def test_table_and_heat_map_show_every_entry(transfer, tmp_path):
-    table = evaluation.transfer_table(transfer)
-    lines = table.splitlines()
+def test_table_shows_every_entry(transfer):
+    lines = evaluation.transfer_table(transfer).splitlines()
     assert lines[0] == "| trained on | a | b | c |"
     assert lines[2] == "| a | (100.0%) | 100.0% | 0.0% |"
     assert lines[5].startswith("| all others |")
-    evaluation.transfer_heat_map(transfer, tmp_path / "map.svg")
-    text = (tmp_path / "map.svg").read_text()
-    assert text.count(">100.0<") + text.count(">0.0<") >= 11  # nine entries, and the rounded rest
-    assert "all others" in text
 
 
 def test_raises_on_too_few_domains(rng):

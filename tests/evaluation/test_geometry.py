@@ -166,28 +166,15 @@ def test_large_sets_are_sampled(rng, monkeypatch):
 def test_raises_on_invalid_views(views, options, message):
     with pytest.raises(ValueError, match=message):
         evaluation.geometry(views, **options)
-    if views and not options:
-        with pytest.raises(ValueError, match=r"views must|same n"):
-            evaluation.embedding_measures(views[0])  # (n, d): one axis too few
-
-
-def values(z, **options):
-    return {result.name: result.value for result in evaluation.embedding_measures(z, **options)}
 
 
 def test_rank_counts_the_dimensions_in_use(rng):
     z = np.zeros((2, 300, 16))
     z[:, :, :5] = rng.normal(size=(2, 300, 5))
-    found = values(z)
+    found = evaluation.geometry(z).numbers()
     # Five directions vary; that of the second view is one more.
     z[1, :, 5] = rng.normal(size=300)
     assert found["rank"] == 5
-    assert values(z)["rank"] == 5.5
-    assert values(7.0 * z) == pytest.approx(values(z), rel=1e-5)  # only directions matter
-
-
-def test_measures_say_how_many_rows_they_are_of(rng, monkeypatch):
-    monkeypatch.setattr("mvcl.evaluation._geometry.ROWS", 50)
-    results = {r.name: r for r in evaluation.embedding_measures(rng.normal(size=(1, 80, 3)))}
-    assert results["uniformity, Gaussian"].protocol.endswith("50 rows of 3 on the unit sphere, one view")
-    assert "80 rows" in results["rank"].protocol
+    both = evaluation.geometry(z).numbers()
+    assert both["rank"] == 5.5
+    assert evaluation.geometry(7.0 * z).numbers() == pytest.approx(both, rel=1e-5)  # only directions matter
