@@ -16,11 +16,11 @@ from mvcl import _buckets, _lazy
 
 
 @contextmanager
-def replacing(path: Path, *, sync: bool = True) -> Iterator[Path]:
+def replacing(path: Path) -> Iterator[Path]:
     """A temporary path next to `path`; on exit it replaces `path`, after an error it is deleted.
 
-    Readers see the old or the new content, never a part. With `sync` the bytes are on disk before, so that a power
-    failure leaves no empty file. In a bucket the temporary path is local, and its content is uploaded whole.
+    Readers see the old or the new content, never a part. The bytes are on disk before, so that a power failure leaves
+    no empty file. In a bucket the temporary path is local, and its content is uploaded whole.
     """
     if _buckets.is_remote(path):
         with tempfile.TemporaryDirectory(prefix="mvcl_") as folder:
@@ -31,17 +31,16 @@ def replacing(path: Path, *, sync: bool = True) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.{uuid4().hex[:8]}")
     try:
         yield temporary
-        if sync:
-            with open(temporary, "rb+") as file:
-                os.fsync(file.fileno())
+        with open(temporary, "rb+") as file:
+            os.fsync(file.fileno())
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def write_whole(path: Path, content: str | bytes, *, sync: bool = True) -> None:
+def write_whole(path: Path, content: str | bytes) -> None:
     """Write a file atomically, with `replacing`."""
-    with replacing(path, sync=sync) as temporary:
+    with replacing(path) as temporary:
         temporary.write_bytes(content.encode() if isinstance(content, str) else content)
 
 

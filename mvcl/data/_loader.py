@@ -20,18 +20,16 @@ from jax.sharding import NamedSharding
 
 from mvcl.data._splits import CorruptExample, ExampleSpec, Split
 
-# n examples: `labels`, `index` and `epoch` (n,), and `images` (n, H, W, C), or a tuple of k arrays (n, size, size, C)
-# when the crops were made on the host; or `views`, a tuple of k arrays (n, ...), with `present` (n, k) where examples
-# may lack views.
 Batch = dict[str, Any]
-"""Arrays of a batch, by name; all have as many rows as the batch has examples."""
+"""Arrays of n examples by name: `labels`, `index` and `epoch` (n,), and `images` (n, H, W, C), or a tuple of k arrays
+(n, size, size, C) when the crops were made on the host; or `views`, a tuple of k arrays (n, ...), with `present` (n, k)
+where examples may lack views."""
 Example = tuple[np.ndarray, ...]
 """Arrays of one example, in the order of its specification."""
 # How often an example of a split with draws is drawn before the run stops.
 _ATTEMPTS = 16
-# (arrays of an example, epoch, row) -> its crops (H, W, C), of the same sizes for every example: one, or k
 Crop = Callable[[Example, int, int], Example]
-"""Cuts an example on the host; gets the example, its index and the pass over the data."""
+"""(arrays of an example, epoch, row) -> one or k crops (H, W, C) on the host, of the same sizes for all examples."""
 T = TypeVar("T")
 
 
@@ -149,7 +147,7 @@ def batches(
       batch_size: rows of the global batch, a multiple of process_count.
       threads: number of batches read in parallel.
       last_batch: whether the examples that are left at the end of an epoch are a batch.
-      crop: (arrays of an example, epoch, row) -> k crops (size, size, C), for images of different sizes.
+      crop: for images of different sizes.
       reading: records what is being read and the corrupt examples; None allows no corrupt example.
 
     Raises:

@@ -5,6 +5,7 @@ and the facts about their items are written under a temporary name and then rena
 complete shards only. The manifest lists the shards when all are complete; before, it has the settings only.
 """
 
+import abc
 import bisect
 import contextlib
 import dataclasses
@@ -51,7 +52,7 @@ class Prepared:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Preparer:
+class Preparer(abc.ABC):
     """Options of every conversion into a prepared folder."""
 
     directory: str | None = None
@@ -72,12 +73,12 @@ class Preparer:
             self._write(place)
         return place
 
+    @abc.abstractmethod
     def _kind(self) -> tuple[str, Path]:
         """What is prepared, and its default folder."""
-        raise NotImplementedError
 
-    def _write(self, directory: Path) -> None:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def _write(self, directory: Path) -> None: ...
 
 
 # A file with a known number of records, as grain's data source takes it: it is opened when a record is read.

@@ -153,15 +153,16 @@ class Split:
         """The split restricted to these rows, without the arrays: what an evaluation needs besides features."""
         if len(rows) == len(self):
             return self
-
         present, groups = (None if array is None else array[rows] for array in (self.present, self.groups))
-        ids = tuple(self.ids[row] for row in rows) if self.ids else ()
-        labels, names = self.labels[rows], self.class_names
-
-        def read(row: int, epoch: int) -> tuple[np.ndarray, ...]:
-            return self.read(int(rows[row]), epoch)
-
-        return Split(labels, names, self.spec, read, present=present, groups=groups, ids=ids)
+        return Split(
+            self.labels[rows],
+            self.class_names,
+            self.spec,
+            lambda row, epoch: self.read(int(rows[row]), epoch),
+            present=present,
+            groups=groups,
+            ids=tuple(self.ids[row] for row in rows) if self.ids else (),
+        )
 
 
 @dataclasses.dataclass(frozen=True)

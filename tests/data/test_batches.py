@@ -91,20 +91,9 @@ def test_limit_counts_each_example_once_and_names_the_last(capfd):
         take(12, (5, 11, 13), limit=2)
     with pytest.raises(data.CorruptExample, match=r"corrupt example 1, and --train\.corrupt-limit is 0"):
         take(12, (5,), limit=0)
-
-
-def test_resumed_run_keeps_counting():
-    reading = data.Reading(2, known=[5, 11])
-    take(4, (5, 11), reading=reading)
+    take(4, (5, 11), reading=data.Reading(2, known=reading.passed))  # a resumed run goes on counting
     with pytest.raises(data.CorruptExample, match="corrupt example 3"):
-        take(4, (5, 11, 13), reading=data.Reading(2, known=[5, 11]))
-
-
-def test_does_not_read_data_in_memory_again():
-    calls = []
-    kept = dataclasses.replace(split(calls=calls), arrays=(np.zeros((N, 2, 2, 1), np.uint8),))
-    next(data.batches(kept, batch_size=B, seed=0))
-    assert calls == []
+        take(4, (5, 11, 13), reading=data.Reading(2, known=reading.passed))
 
 
 def test_a_stalled_reader_raises_naming_the_example():
@@ -126,8 +115,8 @@ def test_a_stalled_reader_raises_naming_the_example():
     gate.set()
 
 
-def test_watched_stream_equals_the_stream():
-    reading = data.Reading()
+def test_a_watched_stream_is_the_stream_and_can_be_closed():
+    before, reading = set(threading.enumerate()), data.Reading()
     assert list(data.watched(iter(range(50)), 0, reading)) == list(range(50))
 
     def fails():
@@ -138,11 +127,7 @@ def test_watched_stream_equals_the_stream():
     assert next(stream) == 1
     with pytest.raises(KeyError, match="later"):
         next(stream)
-
-
-def test_watched_stream_can_be_closed():
-    before = set(threading.enumerate())
-    stream = data.watched(iter(range(1000)), 5, data.Reading())
+    stream = data.watched(iter(range(1000)), 5, reading)
     assert next(stream) == 0
     stream.close()
     deadline = time.monotonic() + 5
@@ -203,20 +188,6 @@ def test_raises_on_invalid_specs(arguments, message):
         data.ExampleSpec(*arguments)
 
 
-def test_raises_on_different_numbers_of_rows():
-    with pytest.raises(ValueError, match="one row for each of 3 labels, got 3, 4"):
-        data.in_memory((np.zeros((3, 2)), np.zeros((4, 2))), np.zeros(3), ("a",), given=True)
-
-
-def test_raises_on_different_sizes_without_a_crop():
-    spec = data.ExampleSpec(((None, None, 3),))
-    split = data.Split(
-        np.zeros(4, np.int32), ("a",), spec, lambda row, epoch: (np.zeros((2, 3, 3), np.uint8),)
-    )
-    with pytest.raises(ValueError, match="crop must be given"):
-        next(data.batches(split, batch_size=2, seed=0))
-
-
 # Batches of a split in memory
 
 
@@ -230,30 +201,24 @@ def whole():
     return data.in_memory((images,), np.zeros(103, np.int32), ("a",))
 
 
-def test_an_epoch_is_a_new_permutation(whole):
-    steps = first(data.batches(whole, batch_size=20, seed=3), 10)
+@pytest.mark.parametrize("last", [False, True])
+def test_an_epoch_is_a_new_permutation(whole, last):
+    whole = dataclasses.replace(whole, read=None)  # what is in memory is not read again
+    options = {"batch_size": 20, "seed": 3, "last_batch": last}
+    lengths = [20] * 5 + [3] * last
+    count = data.epoch_steps(103, 20, last_batch=last)
+    assert (count, data.epoch_steps(100, 20, last_batch=last)) == (len(lengths), 5)
+    steps = first(data.batches(whole, **options), 2 * count)
+    assert [len(batch["index"]) for batch in steps] == lengths * 2
     for epoch in (0, 1):
-        index = np.concatenate([b["index"] for b in steps[5 * epoch : 5 * epoch + 5]])
-        assert len(set(index.tolist())) == 100
-        assert {int(e) for b in steps[5 * epoch : 5 * epoch + 5] for e in b["epoch"]} == {epoch}
-    assert not np.array_equal(steps[0]["index"], steps[5]["index"])
+        part = steps[count * epoch :][:count]
+        assert len(set(np.concatenate([b["index"] for b in part]).tolist())) == sum(lengths)
+        assert {int(e) for b in part for e in b["epoch"]} == {epoch}
+    assert not np.array_equal(steps[0]["index"], steps[count]["index"])
     for batch in steps:
         np.testing.assert_array_equal(batch["images"][:, 0, 0, 0], batch["index"])
-
-
-def test_the_last_batch_has_the_examples_that_are_left(whole):
-    steps = first(data.batches(whole, batch_size=20, seed=3, last_batch=True), 12)
-    assert [len(batch["index"]) for batch in steps] == [20, 20, 20, 20, 20, 3] * 2
-    for epoch in (0, 1):
-        part = steps[6 * epoch : 6 * epoch + 6]
-        assert set(np.concatenate([b["index"] for b in part]).tolist()) == set(range(103))
-        assert {int(e) for b in part for e in b["epoch"]} == {epoch}
-    assert not np.array_equal(steps[0]["index"], steps[6]["index"])
-    later = first(data.batches(whole, batch_size=20, seed=3, last_batch=True, first_step=5), 2)
-    for a, b in zip(steps[5:7], later):
+    for a, b in zip(steps[count - 1 :], first(data.batches(whole, **options, first_step=count - 1), 2)):
         np.testing.assert_array_equal(a["index"], b["index"])
-    assert data.epoch_steps(103, 20, last_batch=True) == 6
-    assert data.epoch_steps(103, 20, last_batch=False) == data.epoch_steps(100, 20, last_batch=True) == 5
 
 
 def test_crops_images_of_different_sizes_on_the_host(whole):
@@ -275,6 +240,11 @@ def test_raises_on_invalid_batches(whole):
         next(data.batches(whole, batch_size=20, seed=0, process_count=3))
     with pytest.raises(ValueError, match="at most the 103 training examples, got 104"):
         next(data.batches(whole, batch_size=104, seed=0))
+    of_any_size = dataclasses.replace(whole, spec=data.ExampleSpec(((None, None, 3),)))
+    with pytest.raises(ValueError, match="crop must be given"):
+        next(data.batches(of_any_size, batch_size=2, seed=0))
+    with pytest.raises(ValueError, match="one row for each of 3 labels, got 3, 4"):
+        data.in_memory((np.zeros((3, 2)), np.zeros((4, 2))), np.zeros(3), ("a",), given=True)
 
 
 def test_batches_reach_all_devices_in_order(whole):

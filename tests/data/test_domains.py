@@ -1,6 +1,7 @@
 """DomainNet's folders and lists, written by the test; and the transfer sets as tfds writes them."""
 
 import dataclasses
+import io
 import itertools
 
 import numpy as np
@@ -34,8 +35,8 @@ def write(root, rng, domains=DOMAINS, without=()):
 
 
 def opened(root, **options):
-    options = {"classes_per_draw": 3, **options}
-    return data.DomainNet(path=str(root), domains=DOMAINS, held_out="real", **options).open()
+    options = {"classes_per_draw": 3, "domains": DOMAINS, "held_out": "real", **options}
+    return data.DomainNet(path=str(root), **options).open()
 
 
 def path_of(pixels, image):
@@ -91,11 +92,14 @@ def test_example_has_one_image_of_its_class_per_training_domain(tmp_path, rng):
     assert len({tuple(train.draws.labels(rows, epoch)) for epoch in range(10)}) > 5
     # 4 x 4 pairs for each of 3 classes; 40 draws of 16 miss a given pair with probability (15/16)^40 = 0.08
     assert len(seen) > 0.8 * 48
-    again = opened(tmp_path, draw_seed=3)["train"].read(1, 7)
-    assert all((a == b).all() for a, b in zip(again, train.read(1, 7), strict=True))
-    other = opened(tmp_path, draw_seed=4)["train"]
-    draws = lambda split: [path_of(pixels, split.read(row, e)[0]) for row in range(3) for e in range(9)]  # noqa: E731
-    assert draws(other) != draws(train)
+    for seed in (3, 4):
+        other = opened(tmp_path, draw_seed=seed)["train"]
+        same = [
+            (a.shape == b.shape and (a == b).all())
+            for row in rows
+            for a, b in zip(other.read(row, 7), train.read(row, 7))
+        ]
+        assert all(same) == (seed == 3)
 
 
 def test_batches_larger_than_the_classes_are_draws_of_different_classes(tmp_path, rng):
@@ -182,24 +186,21 @@ def test_omits_classes_missing_in_a_training_domain(tmp_path, rng):
 
 def test_without_a_held_out_domain(tmp_path, rng):
     write(tmp_path, rng)
-    splits = data.DomainNet(path=str(tmp_path), domains=DOMAINS, held_out="", classes_per_draw=3).open()
+    splits = opened(tmp_path, held_out="")
     assert splits["train"].spec.view_names == DOMAINS
-    assert len(splits["test"]) == 3 * 3 * COUNTS["test"]
     assert splits["test"].labels.tolist() == [0, 0, 1, 1, 2, 2] * 3
+    assert splits["test"].read(8, 0)[0].shape == splits["quickdraw/test"].read(2, 0)[0].shape == (5, 5, 3)
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
         ("real/ant/missing.png 2", r"real_test\.txt .*line 7: there is no image real/ant/missing\.png"),
-        ("real/nowhere/x.png 3", "line 7: there is no image"),
         ("../secret/x.png 0", r"line 7 must be DOMAIN/CLASS/FILE NUMBER, got '\.\./secret/x\.png 0'"),
-        ("real/../../secret/x.png 0", "line 7 must be"),
         ("/etc/ant/x.png 2", "line 7 must be"),
         (r"real\ant\x.png 2", "line 7 must be"),
         ("x.png 2", "line 7 must be"),
         ("real/ant/x.png", "line 7 must be"),
-        ("real/ant/x.png -1", "line 7 must be"),
         ("real/ant/real_002_test000000.png 1", "line 7: class 1 is ant, elsewhere ant is class 2"),
         ("real/bee/x.png 1", "line 7: class 1 is bee, elsewhere bee is class 1 and class 1 is alarm_clock"),
     ],
@@ -215,25 +216,23 @@ def test_raises_on_bad_lines(tmp_path, rng, line, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"path": "none"}, r"data\.path must be DomainNet's folder, got 'none'"),
-        ({"path": ""}, r"root/mvcl_domainnet' is not a prepared folder; run: mvcl data prepare domain"),
+        ({"root": "none"}, r"data\.path must be DomainNet's folder, got 'none'"),
+        ({"root": ""}, r"root/mvcl_domainnet' is not a prepared folder; run: mvcl data prepare domain"),
         ({"domains": ("clipart", "sketch", "real")}, r"lacks sketch_train\.txt; it has clipart_test\.txt"),
         ({"held_out": "sketch"}, "held_out must be one of clipart, quickdraw, real, or empty; got 'sketch'"),
         ({"domains": ("clipart", "real")}, "at least 2 domains for training, got clipart"),
         ({"domains": ("clipart", "clipart", "real")}, "domains must be different names"),
-        ({"path": "bytes"}, r"real_train\.txt is not a readable list of images"),
-        ({"path": "empty"}, r"real_train\.txt is not .* it names no image"),
+        ({"root": "empty"}, r"real_train\.txt is not .* it names no image"),
     ],
 )
 def test_raises_on_bad_folders_and_options(tmp_path, rng, monkeypatch, options, message):
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "root"))
     monkeypatch.chdir(tmp_path)
-    for name, content in (("raw", None), ("bytes", b"\xff\xfe\x00"), ("empty", b"\n")):
+    for name in ("raw", "empty"):
         write(tmp_path / name, rng)
-        if content is not None:
-            (tmp_path / name / "real_train.txt").write_bytes(content)
+    (tmp_path / "empty" / "real_train.txt").write_text("\n")
     with pytest.raises(ValueError, match=message):
-        data.DomainNet(**{"path": "raw", "domains": DOMAINS, "held_out": "real", **options}).open()
+        opened(**{"root": "raw", **options})
 
 
 def test_prepare_skips_and_logs_damaged_images(tmp_path, rng, capsys, monkeypatch):
@@ -252,7 +251,7 @@ def test_prepare_skips_and_logs_damaged_images(tmp_path, rng, capsys, monkeypatc
     splits = opened("")  # the default folder
     assert splits["clipart/train"].labels.tolist() == [0] * 4 + [1] * 4 + [2] * 3
     with pytest.raises(ValueError, match="lacks the list sketch/train; it has clipart/test, clipart/train"):
-        data.DomainNet(domains=("sketch", "real", "clipart")).open()
+        opened("", domains=("sketch", "real", "clipart"))
 
 
 def write_tfds(root, name, splits, classes, shape):
@@ -263,31 +262,24 @@ def write_tfds(root, name, splits, classes, shape):
         pkg_dir_path = root  # where tfds would look for a description
 
         def _info(self):
-            features = {
-                "image": tfds.features.Image(shape=shape),
-                "label": tfds.features.ClassLabel(names=[f"class{i}" for i in range(classes)]),
-            }
-            return tfds.core.DatasetInfo(
-                builder=self,
-                features=tfds.features.FeaturesDict(features),
-                supervised_keys=("image", "label"),
-            )
+            label = tfds.features.ClassLabel(names=[f"class{i}" for i in range(classes)])
+            features = tfds.features.FeaturesDict({"image": tfds.features.Image(shape=shape), "label": label})
+            return self.dataset_info_from_configs(features=features, supervised_keys=("image", "label"))
 
         def _split_generators(self, dl_manager):
             return {split: self._generate_examples(split) for split in splits}
 
         def _generate_examples(self, split):
             for row in range(splits[split]):
-                path = root / f"{name}-{split}-{row}.png"
+                file = io.BytesIO()
                 value = 40 * list(splits).index(split) + row
-                Image.fromarray(np.full((4, 3, 3), value, np.uint8)).save(path)
-                yield row, {"image": str(path), "label": row % classes}
+                Image.fromarray(np.full((4, 3, 3), value, np.uint8)).save(file, "PNG")
+                file.seek(0)
+                yield row, {"image": file, "label": row % classes}
 
     Tiny.name = name
     tfds.disable_progress_bar()
     Tiny(data_dir=str(root), file_format="array_record").download_and_prepare()
-    for image in root.glob("*.png"):
-        image.unlink()
 
 
 def test_a_transfer_set_has_its_official_splits(tmp_path):
