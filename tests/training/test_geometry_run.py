@@ -224,15 +224,6 @@ def test_a_run_that_is_stopped_while_it_measures_logs_each_step_once(
 
 
 @pytest.mark.exhaustive
-def test_logging_the_geometry_does_not_change_the_run_and_the_option_may_change(whole, tmp_path):
-    without = training.replace_at(LOGGED, ("train", "geometry_every"), 0.0)
-    training.train(without, tmp_path)
-    assert logged(tmp_path) == {}
-    jax.tree.map(np.testing.assert_array_equal, params(tmp_path), params(whole))
-    training.train(without, whole)
-
-
-@pytest.mark.exhaustive
 def test_devices_do_not_change_the_geometry(whole):
     run, state = training.open_run(whole)
     assert run.program.mesh.size == 8
