@@ -2,7 +2,6 @@
 
 from __future__ import annotations  # no module of `mvcl.transport` is imported before it is used
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
@@ -13,10 +12,9 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics, transport
-from mvcl.losses._combine import all_pairs
 from mvcl.losses._declaration import Operands, declare, filled
 
-__all__ = ["m3g", "m3g_pair", "m3g_pairwise_excess", "m3g_with_status"]
+__all__ = ["m3g", "m3g_pair", "m3g_with_status"]
 
 
 def _measured(z: ArrayLike, **options: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
@@ -255,52 +253,3 @@ def _marginals(
     # With all points there it is the very number of the loss without a mask.
     log_count = jnp.where(count == n, math.log(n), jnp.log(jnp.maximum(count, 1))).astype(dtype)
     return tuple(weights), jnp.where(counted, share, 0), log_count
-
-
-def m3g_pairwise_excess(
-    z: ArrayLike,
-    epsilon: ArrayLike = 0.2,
-    tolerance: float = 1e-5,
-    max_iterations: int = 1000,
-    *,
-    normalize: bool = True,
-) -> jax.Array:
-    """By how much the matching gaps of all pairs of views exceed the gap of matching the views jointly.
-
-        Σ_{l<m} M3G_2(z_l, z_m; 2ε/k) - M3G_k(z; ε)  >= 0
-
-    with the circular variance, of which a pair of unit vectors has `C_lm = ||z_l - z_m||² / k²` in both terms
-    (`cost_scale = 4/k²` of `m3g_pair`). It is 0 for k = 2 and for coinciding vectors, and tends to 0 for a large ε. As
-    ε goes to 0 it is what the best joint plan, for k >= 3 not always a matching, costs more than the best matchings of
-    the pairs. No source; Piran 2024 (ICML), Eqs. 3 and 14 are the two losses.
-
-    The sign. With H the entropy, `M3G_k(z; ε) = max_P Σ_{l<m} <J_lm - P_lm, C_lm> + ε (H(P) - log n)`, and likewise
-    for a pair. The pair marginals P_lm of the best joint P are plans of the pairs, maybe not their best, so the
-    difference is at least `ε' Σ_{l<m} (H(P_lm) - log n) - ε (H(P) - log n)` if the pairs have ε'. All marginals are
-    uniform: `H(P_lm) - log n` is H(i_m | i_l), and by the chain rule `H(P) - log n <= Σ_{m != l} H(i_m | i_l)` for
-    every l. The mean over l, `H(P) - log n <= (2/k) Σ_{l<m} H(i_m | i_l)`, gives the sign for ε' = 2ε/k. It does not
-    hold for a smaller one: coinciding vectors have `(k-1) (k ε'/2 - ε) log n`. Before convergence both terms are
-    too low to second order of the solver's error, and the sign holds up to that of the joint term.
-
-    Cost: n^k for each sweep of the joint problem, k(k-1)/2 n² for each of the pairs.
-
-    Args:
-      epsilon: positive weight of the entropy of the joint plan, in the unit of the cost of Eq. 12.
-      tolerance: Sinkhorn stops when Σ_l ||marginal_l - 1/n||_1 is below.
-      max_iterations: sweeps over the views at most.
-
-    Returns:
-      Scalar, float32 or wider, in the unit of the cost. Its gradient is that of the two losses.
-    """
-    z = _checks.views(z)
-    k = z.shape[0]
-    _checks.scalar("epsilon", epsilon, z.dtype, positive=True)
-    pair = functools.partial(
-        m3g_pair,
-        epsilon=2 * epsilon / k,
-        tolerance=tolerance,
-        max_iterations=max_iterations,
-        cost_scale=4 / k**2,
-    )
-    pairs = all_pairs(pair, reduction="sum")(z, normalize=normalize)
-    return pairs - m3g(z, epsilon, tolerance=tolerance, max_iterations=max_iterations, normalize=normalize)

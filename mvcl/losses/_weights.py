@@ -1,6 +1,6 @@
-"""Self-weighted multi-view contrast (SEM): the weights W of `all_pairs`, and the reconstruction errors.
+"""Self-weighted multi-view contrast (SEM): the weights W of `all_pairs`, and the corrupted inputs.
 
-    Σ_{m,n} W_mn L(z_m, z_n) + λ Σ_v R_v
+    Σ_{m,n} W_mn L(z_m, z_n) + λ Σ_v R_v,   R_v the mean squared error of the autoencoder of view v
 
 Xu 2023 (NeurIPS), Eqs. 2, 6-8 and footnote 3; in code `all_pairs(L, weights=W, pairs="all", reduction="sum")`. The
 first W is computed from the hidden features, later ones from the embeddings, every few epochs. W is constant in
@@ -17,7 +17,7 @@ from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
 
-__all__ = ["cmi_weights", "corrupted", "jsd_weights", "mmd_weights", "reconstruction_error"]
+__all__ = ["cmi_weights", "corrupted", "jsd_weights", "mmd_weights"]
 
 
 def cmi_weights(labels: ArrayLike) -> jax.Array:
@@ -119,21 +119,3 @@ def corrupted(
         zero = jnp.arange(x.size) < int(0.3 * x.size)
         return jnp.where(jax.random.permutation(key, zero).reshape(x.shape), 0, x)
     return x
-
-
-def reconstruction_error(inputs: ArrayLike, restored: ArrayLike) -> jax.Array:
-    """R_v: the squared error of an autoencoder's output, as a mean over entries.
-
-    Xu 2023, Eq. 8, has the squared Frobenius norm, a sum; the released code averages over the entries of the batch,
-    as here. With λ = 1 the sum would outweigh the contrastive losses by the number of entries.
-
-    Args:
-      inputs: floating, of any shape: the uncorrupted input.
-      restored: of the same shape and dtype: the autoencoder's output.
-
-    Returns:
-      Scalar, float32 or wider.
-    """
-    x, y = _checks.array("inputs", inputs), _checks.array("restored", restored)
-    _checks.same_shape("inputs", x, "restored", y)
-    return jnp.mean((_numerics.widen(x) - _numerics.widen(y)) ** 2)

@@ -60,6 +60,8 @@ from mvcl.transport._blocks import (
 from mvcl.transport._costs import TupleCosts, pairs, place
 
 Block = Callable[[Tiles], jax.Array]
+# u (t, n_a), r (n_a, n_b) and v (t, n_b) of a block, and the logarithm, () or (t,), of what they leave out.
+Factors = Callable[[Tiles], tuple[jax.Array, jax.Array, jax.Array, jax.Array]]
 
 # Stands for a scaled potential of -inf: exp(ABSENT) is 0, and k of them added are still finite.
 ABSENT = -1e30
@@ -166,9 +168,7 @@ def _kept_by_kernels(
     return block
 
 
-def _summed_block(
-    exponents: TupleCosts, scaled: Vectors, kept: int, factors: Callable[[Tiles], "_Factors"]
-) -> Block:
+def _summed_block(exponents: TupleCosts, scaled: Vectors, kept: int, factors: Factors) -> Block:
     """The log-joint of a block, log S, for k >= 4 or a group of one; views after the first `kept` are summed."""
 
     def block(tiles: Tiles) -> jax.Array:
@@ -182,27 +182,18 @@ def _summed_block(
     return block
 
 
-class _Factors(NamedTuple):
-    """u (t, n_a), r (n_a, n_b) and v (t, n_b) of a block, and the logarithm, () or (t,), of what they leave out."""
-
-    u: jax.Array
-    r: jax.Array
-    v: jax.Array
-    logarithm: jax.Array
-
-
 def _factors(
     exponents: TupleCosts, kernels: Kernels | None, scaled: Vectors, extents: dict[int, int], a: int, b: int
-) -> Callable[[Tiles], _Factors]:
+) -> Factors:
     """The factors of a block; `extents` are the numbers of its indices of the fixed views, in the order of its axes."""
     if kernels is not None:
         return _factors_of_kernels(kernels, scaled, extents, a, b)
     kernel, to_a, to_b = _exponents_to(exponents, scaled, tuple(extents), a, b)
 
-    def factors(tiles: Tiles) -> _Factors:
+    def factors(tiles: Tiles) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
         u, largest_u = _rows(to_a, tiles)
         v, largest_v = _rows(to_b, tiles)
-        return _Factors(u, kernel, v, largest_u + largest_v)
+        return u, kernel, v, largest_u + largest_v
 
     return factors
 
@@ -243,7 +234,7 @@ def _log_rows(to_view: Sequence[jax.Array], tiles: Tiles) -> jax.Array:
 
 def _factors_of_kernels(
     kernels: Kernels, scaled: Vectors, extents: dict[int, int], a: int, b: int
-) -> Callable[[Tiles], _Factors]:
+) -> Factors:
     matrices = kernels.matrices
     whole = [o for o, size in extents.items() if 1 < size == matrices.shape[o]]
     split = [o for o, size in extents.items() if 1 < size < matrices.shape[o]]
@@ -265,13 +256,13 @@ def _factors_of_kernels(
             return all_rows
         return _products_of_rows([*some, all_rows] if whole else some, one[view])
 
-    def factors(tiles: Tiles) -> _Factors:
+    def factors(tiles: Tiles) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
         at_a, at_b = of_a, of_b
         for o in single:
             at_a = at_a * lax.dynamic_index_in_dim(matrices.matrix(o, a), tiles[o][0], keepdims=False)
             at_b = at_b * lax.dynamic_index_in_dim(matrices.matrix(o, b), tiles[o][0], keepdims=False)
         r = between * at_a[:, None] * at_b[None, :]
-        return _Factors(rows(a, of_whole[0], tiles), r, rows(b, of_whole[1], tiles), logarithm)
+        return rows(a, of_whole[0], tiles), r, rows(b, of_whole[1], tiles), logarithm
 
     return factors
 

@@ -1,8 +1,6 @@
 """Costs of a tuple of points, one from each of k views: a sum over its pairs, a function of one, or a tensor.
 
-Sums over all tuples need no tensor for the first two: a sum over pairs is contracted by matrix products, and a
-function of one is computed for a block of tuples at a time. Matrices of the k(k-1)/2 pairs are in the order (0,1),
-(0,2), ..., (k-2,k-1), which is also ott's.
+Matrices of the k(k-1)/2 pairs are in the order (0,1), (0,2), ..., (k-2,k-1), which is also ott's.
 """
 
 import abc
@@ -201,7 +199,35 @@ class SumOverPairs(PairForm):
 
 
 @dataclasses.dataclass(frozen=True)
-class Barycenter(PairForm):
+class _Weighted(PairForm):
+    """A cost by the weights of the views."""
+
+    weights: tuple[float, ...] | None = None
+    """k non-negative weights λ that sum to 1; None for 1/k each."""
+
+    def __post_init__(self) -> None:
+        if self.weights is None:
+            return
+        given = np.asarray(self.weights, np.float64)
+        if given.ndim != 1 or not (given >= 0).all() or not math.isclose(given.sum(), 1, abs_tol=1e-6):
+            raise ValueError(
+                f"weights must be k numbers that are not negative and sum to 1, got {given.tolist()}"
+            )
+        object.__setattr__(self, "weights", tuple(given.tolist()))
+
+    def of_views(self, k: int) -> tuple[float, ...]:
+        """The weights of k views."""
+        weights = (1 / k,) * k if self.weights is None else self.weights
+        if len(weights) != k:
+            raise ValueError(f"weights must hold {k} numbers for {k} views, got {len(weights)}")
+        return weights
+
+    def point(self, stack: jax.Array) -> jax.Array:
+        """b of tuples given as (k, ..., d) points, of shape (..., d)."""
+        return reduce(operator.add, [w * x for w, x in zip(self.of_views(len(stack)), stack)])
+
+
+class Barycenter(_Weighted):
     """The cost of the Wasserstein barycentre, `min_b sum_l λ_l ||x_l - b||² = sum_{l<m} λ_l λ_m ||x_l - x_m||²`.
 
     b is the mean `sum_l λ_l x_l`. The Wasserstein barycentre of the views is the distribution of b under the optimal
@@ -209,15 +235,9 @@ class Barycenter(PairForm):
     who have λ_l / 2 for λ_l. For unit vectors and equal weights it is the circular variance.
     """
 
-    weights: tuple[float, ...] | None = None
-    """k non-negative weights λ that sum to 1; None for 1/k each."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "weights", _barycentric(self.weights))
-
     def matrices(self, points: Sequence[jax.Array]) -> Matrices:
         """`λ_l λ_m ||x_l - x_m||²`."""
-        weights = _of_views(self.weights, len(points))
+        weights = self.of_views(len(points))
         # Distances do not depend on the origin; near the points, their squares are rounded less.
         origin = lax.stop_gradient(jnp.mean(jnp.concatenate(points), axis=0))
         centred = [x - origin[None] for x in points]
@@ -227,27 +247,15 @@ class Barycenter(PairForm):
             for (l, m), inner in zip(pairs(len(points)), _inner_products(centred))
         )
 
-    def point(self, stack: jax.Array) -> jax.Array:
-        """b of tuples given as (k, ..., d) points, of shape (..., d)."""
-        return _weighted_sum(self.weights, stack)
 
-
-@dataclasses.dataclass(frozen=True)
-class SphericalBarycenter(PairForm):
+class SphericalBarycenter(_Weighted):
     """The cost of the barycentre on the unit sphere, `min_b sum_l λ_l (1 - <b, x_l>) = 1 - ||sum_l λ_l x_l||`.
 
     b is the unit vector along `sum_l λ_l x_l`; `1 - <b, x>` is half the squared distance of unit vectors. With equal
     weights it is `1 - R`, R the length of the mean: the circular variance of directional statistics, where Piran 2024
     has `1 - R²`. The length is held above the square root of the dtype's rounding error; shorter ones pass no gradient.
-    Where points are missing it is `sum_l λ_l - ||sum_l λ_l x_l||` over the others; with unequal weights and none
-    missing, this differs from the cost without a mask by rounding.
+    Where points are missing it is `sum_l λ_l - ||sum_l λ_l x_l||` over the others.
     """
-
-    weights: tuple[float, ...] | None = None
-    """k non-negative weights λ that sum to 1; None for 1/k each."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "weights", _barycentric(self.weights))
 
     def matrices(self, points: Sequence[jax.Array]) -> Matrices:
         """Terms of `||sum_l k λ_l x_l||²`."""
@@ -259,11 +267,11 @@ class SphericalBarycenter(PairForm):
 
     def counts(self, k: int) -> tuple[float, ...]:
         """`k λ_l`."""
-        return tuple(k * weight for weight in _of_views(self.weights, k))
+        return tuple(k * weight for weight in self.of_views(k))
 
     def point(self, stack: jax.Array) -> jax.Array:
         """b of tuples given as (k, ..., d) unit vectors, of shape (..., d); 0 where the sum is 0."""
-        return _numerics.unit(_weighted_sum(self.weights, stack))
+        return _numerics.unit(super().point(stack))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -340,31 +348,6 @@ def _symmetric(weights: ArrayLike | Sequence[Sequence[float]]) -> tuple[tuple[fl
     if not (np.isfinite(matrix).all() and (matrix == matrix.T).all()):
         raise ValueError(f"weights must be finite and symmetric, got {matrix.tolist()}")
     return tuple(map(tuple, matrix.tolist()))
-
-
-def _barycentric(weights: ArrayLike | Sequence[float] | None) -> tuple[float, ...] | None:
-    """Weights of a mean as a tuple."""
-    if weights is None:
-        return None
-    given = np.asarray(weights, np.float64)
-    if given.ndim != 1 or not (given >= 0).all() or not math.isclose(given.sum(), 1, abs_tol=1e-6):
-        raise ValueError(
-            f"weights must be k numbers that are not negative and sum to 1, got {given.tolist()}"
-        )
-    return tuple(given.tolist())
-
-
-def _of_views(weights: tuple[float, ...] | None, k: int) -> tuple[float, ...]:
-    """Weights of the k views."""
-    if weights is None:
-        return (1 / k,) * k
-    if len(weights) != k:
-        raise ValueError(f"weights must hold {k} numbers for {k} views, got {len(weights)}")
-    return weights
-
-
-def _weighted_sum(weights: tuple[float, ...] | None, stack: jax.Array) -> jax.Array:
-    return sum((w * x for w, x in zip(_of_views(weights, len(stack)), stack)), start=jnp.zeros_like(stack[0]))
 
 
 NAMED_COSTS: dict[str, PairForm] = {

@@ -5,7 +5,6 @@ over f its derivative by f is 0, so that the derivative of the maximum is `D_θ`
 next one is `D_θθ + D_θf df/dθ`, where df/dθ is that of the solution of `marginal_l(f, C, ε) = a_l` (`potentials_of`).
 """
 
-import dataclasses
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -70,13 +69,10 @@ def _slope(work: Work, at: Point) -> Slope:
         terms += [-jnp.sum(p * c) for p, c in zip(plans, at.costs.arrays)]
         return Slope(plans, sum(terms[1:], start=terms[0]) / at.epsilon - jnp.sum(marginals[0]))
 
-    def by_autodiff(arrays: tuple[jax.Array, ...], epsilon: jax.Array) -> jax.Array:
-        held = at._replace(costs=dataclasses.replace(at.costs, arrays=arrays), epsilon=epsilon)
-        return _minus_mass(work, Way.ELEMENTWISE, held)
-
     def by(way: Way) -> Slope:
         if way is Way.ELEMENTWISE and not _is_sum_of_two(at.costs):
-            return Slope(*jax.grad(by_autodiff, argnums=(0, 1))(at.costs.arrays, at.epsilon))
+            change = jax.grad(partial(_minus_mass, work, way))(at)
+            return Slope(change.costs.arrays, change.epsilon)
         return by_pairs(way)
 
     return any_way(work.way, at.costs, at.epsilon, by)

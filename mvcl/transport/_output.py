@@ -43,8 +43,7 @@ class SinkhornOutput:
     """The solver's result; only `dual` carries gradients, and epsilon its own.
 
     The plan is `P[i_1..i_k] = exp((sum_l f_l[i_l] - C[i_1..i_k]) / epsilon)`. It is never held: the methods sum over
-    its entries, a block at a time, and cost about one pass of the solver unless they say otherwise. Names are those of
-    ott's `MMSinkhornOutput` where it has them.
+    its entries, a block at a time. Names are those of ott's `MMSinkhornOutput` where it has them.
 
     Attributes:
       potentials: k vectors (n_l,) f, in the unit of the costs; -inf where the weight is 0.
@@ -105,18 +104,13 @@ class SinkhornOutput:
         costs, weights, epsilon, scaled = self.costs, self.a_s, self._constant_epsilon, self._scaled
         dtype = costs.dtype
         found = marginals(costs, scaled, epsilon)
-        lower = [
-            jnp.where(
-                a > 0, jnp.minimum(jnp.log(jnp.where(a > 0, a, 1)) - jnp.log(jnp.where(m > 0, m, 1)), 0), 0
-            )
-            for a, m in zip(weights, found)
-        ]
+        log_a, log_m = ([jnp.log(jnp.where(x > 0, x, 1)) for x in of] for of in (weights, found))
+        lower = [jnp.where(a > 0, jnp.minimum(l - m, 0), 0) for a, l, m in zip(weights, log_a, log_m)]
         scaled = tuple(f + step for f, step in zip(scaled, lower))
         found = marginals(costs, scaled, epsilon)
         total, mass = jnp.sum(weights[0]), jnp.sum(found[0])
-        zero = jnp.zeros((), dtype)
-        terms = (epsilon * jnp.sum(jnp.where(a > 0, m * f, 0)) for a, m, f in zip(weights, found, scaled))
-        of_plan = sum(terms, start=zero)
+        of_views = [epsilon * jnp.sum(jnp.where(a > 0, m * f, 0)) for a, m, f in zip(weights, found, scaled)]
+        of_plan = reduce(jnp.add, of_views)
         rest = [jnp.maximum(a - m, 0) for a, m in zip(weights, found)]
         lacking = jnp.maximum(total - mass, 0)
         some = lacking > 0
@@ -125,7 +119,7 @@ class SinkhornOutput:
             jnp.where(some, e / jnp.maximum(jnp.sum(e), jnp.finfo(dtype).tiny), a / total)
             for e, a in zip(rest, weights)
         ]
-        entropy = sum((jnp.sum(xlogy(e, e)) for e in shares), start=zero)
+        entropy = reduce(jnp.add, [jnp.sum(xlogy(e, e)) for e in shares])
         of_product = q * (_mean_cost(costs, shares) + epsilon * (entropy + jnp.log(total)))
         of_plan += epsilon * mass * jnp.log(total / mass)
         return of_plan + jnp.where(some, of_product, 0) - epsilon * total
@@ -167,11 +161,7 @@ class SinkhornOutput:
         return jnp.exp(reduce(jnp.add, terms, -self.costs.tensor() / self._constant_epsilon))
 
     def partners(self, l: int) -> jax.Array:
-        """The most likely tuple of each point of view l: (n_l, k) whole numbers, column l counting up.
-
-        It has the largest entry of the plan among the tuples with the point, of equal ones the first. Looking at all
-        n_1 ... n_k tuples takes no memory but more time than a pass.
-        """
+        """The most likely tuple of each point of view l, of equal ones the first: (n_l, k) whole numbers."""
         return _partners(self, self._view("l", l))
 
     def matching_accuracy(
@@ -180,11 +170,9 @@ class SinkhornOutput:
         """Share of the points, of all views, whose most likely tuple is the true one.
 
         Args:
-          truth: (t, k) whole numbers, the true tuples; None for the tuples (i, ..., i) of views of one size. Points
-            in no true tuple are not counted.
+          truth: (t, k) whole numbers, the true tuples; None for the tuples (i, ..., i) of views of one size.
           present: k boolean vectors (n_l,), the points that are there; None for those of positive weight. Others are
-            not counted, nor is what a point is matched with in a view where the true point is not there. For `m3g`
-            with a mask it is the mask.
+            not counted, alone or in a tuple. For `m3g` with a mask it is the mask.
         """
         n, k = self.shape[0], self.n_marginals
         if truth is None and len(set(self.shape)) > 1:
@@ -262,9 +250,8 @@ def conditional_means(out: SinkhornOutput, z: ArrayLike | Sequence[ArrayLike], v
         sum_j P_lm[i, j] x_m,j / sum_j P_lm[i, j],    P_lm the marginal of the plan on views l and m
 
     The barycentric projection of the points of view l = `view` is `cost.point(conditional_means(out, z, view))` for a
-    `Barycenter` or `SphericalBarycenter`: the b with the smallest mean cost given the point. As epsilon goes to 0 the
-    distribution of these points, with the weights of view l, goes to the barycentre wherever every point has one
-    partner in each view. It needs the marginals of k-1 pairs, and no tensor. No gradient flows through the plan.
+    `Barycenter` or `SphericalBarycenter`: the b with the smallest mean cost given the point. No gradient flows through
+    the plan.
 
     Args:
       out: result of `multimarginal_sinkhorn`.
@@ -298,9 +285,7 @@ def barycenter(
       out: result of `multimarginal_sinkhorn` with this cost.
       z: the points of the problem, (k, n, d) or k arrays (n_l, d).
       cost: the cost of the problem.
-      indices: (t, k) whole numbers, the tuples to take; `out.partners(0)` are the heaviest tuple of each point of view
-        0, and the sum of their masses is the share of the plan that they hold. None for all tuples, of which
-        `out.plan()` limits the number.
+      indices: (t, k) whole numbers, the tuples to take, as `out.partners(0)`; None for all, which `out.plan()` limits.
 
     Returns:
       (t, d) points and (t,) masses, which sum to the mass of the plan if the tuples are all.
@@ -335,10 +320,7 @@ def _partners(out: SinkhornOutput, view: int) -> jax.Array:
     costs, scaled, epsilon = out.costs, out._scaled, out._constant_epsilon
     shape, work = costs.shape, default_work()
     others = [other for other in range(len(shape)) if other != view]
-    # Half of the views join the group, more if the tuples of the rest do not fit in a block.
     joined = len(others) // 2
-    while joined + 1 < len(others) and math.prod(shape[o] for o in others[joined:]) > work.block_elements:
-        joined += 1
     group, rest = (view, *others[:joined]), tuple(others[joined:])
     of_rest = tuple(shape[v] for v in rest)
 

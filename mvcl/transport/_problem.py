@@ -55,8 +55,7 @@ def tuple_costs(
       scale: positive factor of the cost.
       present: boolean (k, n), for views of one size; a point where it is False stands for a view that an instance
         lacks. The cost of a tuple is then over the points that it has: a sum over pairs leaves out the pairs of a
-        missing point, `"circular_standard_deviation"` takes the mean of those present and is 0 for none, and
-        `SphericalBarycenter` has `sum_l λ_l - ||sum_l λ_l x_l||` over those present.
+        missing point, `"circular_standard_deviation"` takes the mean of those present and is 0 for none.
 
     Returns:
       The `TupleCosts`, in float32 or wider.
@@ -234,12 +233,13 @@ def checked_weights(a_s: Sequence[ArrayLike | None] | None, costs: TupleCosts) -
             weights.append(jnp.full(n, 1, costs.dtype) / jnp.asarray(n, costs.dtype))
             sums[l] = 1.0
             continue
-        vector = _checks.numbers(f"a_s[{l}]", a, costs.dtype)
-        if vector.shape != (n,):
-            raise ValueError(f"a_s[{l}] must have shape ({n},), a weight for each point, got {vector.shape}")
-        weights.append(vector)
-        if not isinstance(vector, jax.core.Tracer):
-            exact = np.asarray(vector, np.float64)
+        weights.append(_checks.numbers(f"a_s[{l}]", a, costs.dtype))
+        if weights[l].shape != (n,):
+            raise ValueError(
+                f"a_s[{l}] must have shape ({n},), a weight for each point, got {weights[l].shape}"
+            )
+        if not isinstance(weights[l], jax.core.Tracer):
+            exact = np.asarray(weights[l], np.float64)
             if not np.all(np.isfinite(exact)) or exact.min() < 0:
                 raise ValueError(
                     f"a_s[{l}] must be finite and >= 0, got values from {exact.min()} to {exact.max()}"

@@ -45,7 +45,6 @@ SCALARS = {
     name: (of_array(name), 2 if TAKES[name].operands is losses.Operands.PAIR else 3) for name in OBJECTIVES
 }
 SCALARS |= {
-    "reconstruction_error": (lambda z: losses.reconstruction_error(z, 0 * z), 3),
     "alignment": (lambda z, **o: metrics.alignment(z[0], z[1], **o), 2),
     "uniformity": (lambda z, **o: metrics.uniformity(z[0], **o), 1),
     "multimarginal_sinkhorn": (lambda z, **o: transport.multimarginal_sinkhorn(z, **o).dual, 3),

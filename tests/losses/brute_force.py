@@ -48,9 +48,8 @@ class Reference:
 
 
 REFERENCES: dict[str, Reference] = {}
-OF_PAIRS: dict[
-    str, Callable[..., float]
-] = {}  # by higher-order function: loops(pair_loops, z, mask, **options)
+# By higher-order function: loops(pair_loops, z, mask, **options).
+OF_PAIRS: dict[str, Callable[..., float]] = {}
 
 
 def reference(**properties):
@@ -89,6 +88,11 @@ def indices(mask):
     return [(l, i) for l in range(mask.shape[0]) for i in range(mask.shape[1]) if mask[l, i]]
 
 
+def against(v, others, extra, temperature):
+    """Similarities of v with other vectors and with the extra negatives."""
+    return [v @ u / temperature for u in (*others, *extra)]
+
+
 def by_instance(weight, z):
     return np.ones(z.shape[1]) if weight is None else weight
 
@@ -102,18 +106,10 @@ def info_nce(z, mask, temperature=0.1, symmetric=False, extra=(), weight=None):
     w = by_instance(weight, z)
 
     def one_way(a, b):
-        n = z.shape[1]
+        keys = z[b][mask[b]]
         return mean(
-            w[i]
-            * (
-                lse(
-                    [z[a, i] @ z[b, j] / temperature for j in range(n) if mask[b, j]]
-                    + [z[a, i] @ e / temperature for e in extra]
-                )
-                - z[a, i] @ z[b, i] / temperature
-            )
-            for i in range(n)
-            if mask[a, i] and mask[b, i]
+            w[i] * (lse(against(z[a, i], keys, extra, temperature)) - z[a, i] @ z[b, i] / temperature)
+            for i in np.flatnonzero(mask[a] & mask[b])
         )
 
     return (one_way(0, 1) + one_way(1, 0)) / 2 if symmetric else one_way(0, 1)
@@ -124,12 +120,8 @@ def _anchors(z, mask, temperature, extra, weight):
     w = by_instance(weight, z)
     for l, i in indices(mask):
         if mask[1 - l, i]:
-            others = [z[l, i] @ z[m, j] / temperature for m, j in indices(mask) if j != i]
-            yield (
-                w[i],
-                z[l, i] @ z[1 - l, i] / temperature,
-                others + [z[l, i] @ e / temperature for e in extra],
-            )
+            others = [z[m, j] for m, j in indices(mask) if j != i]
+            yield w[i], z[l, i] @ z[1 - l, i] / temperature, against(z[l, i], others, extra, temperature)
 
 
 @reference(options=[{}], coinciding=lambda k, n, d, t: np.log(2 * n - 1))
@@ -158,11 +150,8 @@ def rince(z, mask, temperature=0.5, q=0.5, lam=0.001, extra=(), weight=None):
 
 def _spread(z, mask, l, i, temperature, extra):
     """LSE over the other instances of the same view; None where nothing is there."""
-    n = z.shape[1]
-    return lse(
-        [z[l, i] @ z[l, j] / temperature for j in range(n) if j != i and mask[l, j]]
-        + [z[l, i] @ e / temperature for e in extra]
-    )
+    others = [z[l, j] for j in np.flatnonzero(mask[l]) if j != i]
+    return lse(against(z[l, i], others, extra, temperature))
 
 
 def _sum_of_views(values):
@@ -243,17 +232,12 @@ def mv_infonce(z, mask, temperature=0.5, negatives="cross_view", extra=()):
     for i in range(n):
         here = [l for l in range(k) if mask[l, i]]
         alignment.append(lse(z[l, i] @ z[m, i] / temperature for l in here for m in here if l != m))
-        energy.append(
-            lse(
-                [
-                    z[l, i] @ z[m, j] / temperature
-                    for l in here
-                    for m, j in indices(mask)
-                    if (m != l if negatives == "cross_view" else (m, j) != (l, i))
-                ]
-                + [z[l, i] @ e / temperature for l in here for e in extra]
-            )
-        )
+        similarities = []
+        for l in here:
+            cross = negatives == "cross_view"
+            others = [z[m, j] for m, j in indices(mask) if (m != l if cross else (m, j) != (l, i))]
+            similarities += against(z[l, i], others, extra, temperature)
+        energy.append(lse(similarities))
     return mean(energy) - mean(alignment)
 
 
@@ -278,10 +262,7 @@ def _align_one(z, mask, l, i, temperature):
 @reference(options=[{}], coinciding=lambda k, n, d, t: np.log(n))
 def mv_cl1(z, mask, temperature=0.5, extra=()):
     energy = mean(
-        lse(
-            [z[l, i] @ z[m, j] / temperature for m, j in indices(mask) if m != l]
-            + [z[l, i] @ e / temperature for e in extra]
-        )
+        lse(against(z[l, i], [z[m, j] for m, j in indices(mask) if m != l], extra, temperature))
         for l, i in indices(mask)
     )
     return energy - mean(_align_one(z, mask, l, i, temperature) for l, i in indices(mask))
@@ -330,8 +311,8 @@ def poly_view(z, mask, temperature=0.1, aggregation="geometric", negatives_of="o
     def likelihood(i, a, b):
         p = z[a, i] @ z[b, i] / temperature
         v = z[b, i] if negatives_of == "other" else z[a, i]
-        others = [z[g, j] @ v / temperature for g, j in indices(mask) if j != i]
-        return p - lse([p, *others] + [e @ v / temperature for e in extra])
+        others = [z[g, j] for g, j in indices(mask) if j != i]
+        return p - lse([p, *against(v, others, extra, temperature)])
 
     return _aggregate(likelihood, mask, aggregation)
 
@@ -368,8 +349,8 @@ def sufficient_statistics(z, mask, temperature=0.1, normalize_rest=True, extra=(
     terms = []
     for l, i in q:
         p = z[l, i] @ q[l, i] / temperature
-        others = [z[l, i] @ q[m, j] / temperature for m, j in q if j != i]
-        terms.append(lse([p, *others] + [z[l, i] @ e / temperature for e in extra]) - p)
+        others = [q[m, j] for m, j in q if j != i]
+        terms.append(lse([p, *against(z[l, i], others, extra, temperature)]) - p)
     return mean(terms)
 
 
@@ -408,17 +389,11 @@ def emp_ssl(z, mask, eps=0.2, invariance=200.0):
     return -mean(rates) - invariance * mean(cosines)
 
 
+SOLVER = {"epsilon": 1.0, "tolerance": 1e-13, "max_iterations": 2000}
+
+
 @reference(
-    options=[
-        {"epsilon": 1.0, "tolerance": 1e-13, "max_iterations": 300},
-        {
-            "epsilon": 1.0,
-            "cost": "circular_standard_deviation",
-            "cost_scale": 2.0,
-            "tolerance": 1e-13,
-            "max_iterations": 2000,
-        },
-    ],
+    options=[SOLVER, {"cost": "circular_standard_deviation", "cost_scale": 2.0, **SOLVER}],
     coinciding=lambda k, n, d, t: (k - 1) * np.log(n),
     linear_memory=False,
 )
@@ -428,9 +403,7 @@ def m3g(z, mask, epsilon=0.2, cost="circular_variance", cost_scale=1.0, **solver
 
 
 @reference(
-    options=[
-        {"epsilon": 1.0, "cost_scale": 2.0, "tolerance": 1e-13, "max_iterations": 2000},
-    ],
+    options=[{"cost_scale": 2.0, **SOLVER}],
     coinciding=lambda k, n, d, t: np.log(n),
     linear_memory=False,
 )
@@ -511,25 +484,10 @@ def dsf(
     in_batch_negatives=True,
     extra=(),
 ):
-    _, n, d = z.shape
-    half = len(z) // 2
-
-    def fit(mean_vector):
-        r = 0.95 * np.linalg.norm(mean_vector)
-        kappa = r * (d - r**2) / (1 - r**2)
-        return unit(mean_vector), r, kappa / d if normalize_concentration else kappa
-
-    fitted = []
-    for group in (range(half), range(half, len(z))):
-        fits = {}
-        for i in range(n):
-            here = [z[l, i] for l in group if mask[l, i]]
-            if here:
-                fits[i] = fit(sum(here) / len(here))
-        fitted.append(fits)
-    queries, keys = fitted
+    d = z.shape[2]
+    fitted = queries, keys = fits(z, mask, normalize_concentration)
     mean_kappa = mean(kappa for fits in fitted for _, _, kappa in fits.values())
-    queue = [fit(e) for e in extra]
+    queue = [fit(e, normalize_concentration) for e in extra]
     terms = []
     for i, (mu, r, kappa) in queries.items():
         if i not in keys:
@@ -542,6 +500,22 @@ def dsf(
             others.append(-divergence(mu, kappa, a, nu, lam) / temperature)
         terms.append(lse([logits[i], *others]) - logits[i])
     return mean(terms)
+
+
+def fit(mean_vector, normalize_concentration=True):
+    """μ, R and κ of a group's mean."""
+    d, r = len(mean_vector), 0.95 * np.linalg.norm(mean_vector)
+    kappa = r * (d - r**2) / (1 - r**2)
+    return unit(mean_vector), r, kappa / d if normalize_concentration else kappa
+
+
+def fits(z, mask, normalize_concentration=True):
+    """By instance, of the queries and of the keys."""
+    half, found = len(z) // 2, ({}, {})
+    for group, side in enumerate((slice(half), slice(half, None))):
+        for i in np.flatnonzero(mask[side].any(0)):
+            found[group][i] = fit(z[side, i][mask[side, i]].mean(0), normalize_concentration)
+    return found
 
 
 def divergence(mu_i, kappa_i, a_i, mu_j, kappa_j):

@@ -89,26 +89,20 @@ def test_measures(x64, rng, in_batch_negatives):
     mask[:2, 1] = mask[2:, 2] = mask[0, 3] = False
     queue = brute_force.unit(rng.normal(size=(5, 2, d))).mean(1)
     run = measured(in_batch_negatives=in_batch_negatives, temperature=2.0)
-    units, fits = brute_force.unit(z), {}
-    fit = lambda m: (brute_force.unit(m), 0.95 * np.linalg.norm(m))  # noqa: E731
-    kappa = lambda r: r * (d - r**2) / (1 - r**2) / d  # noqa: E731
-    for g, i in np.ndindex(2, n):
-        here = [units[l, i] for l in (2 * g, 2 * g + 1) if mask[l, i]]
-        if here:
-            fits[g, i] = fit(np.mean(here, axis=0))
+    units = brute_force.unit(z)
+    queries, keys = brute_force.fits(units, mask)
+    every = [*queries.values(), *keys.values()]
     positives, negatives = [], []
-    for i in [i for i in range(n) if (0, i) in fits and (1, i) in fits]:
-        (mu, r), far = fits[0, i], [fit(row) for row in queue]
-        if in_batch_negatives:
-            far += [fits[1, j] for j in range(n) if j != i and (1, j) in fits]
-        similarity = [
-            -brute_force.divergence(mu, kappa(r), r, f, kappa(s)) / 2 for f, s in [fits[1, i], *far]
-        ]
+    for i in [i for i in queries if i in keys]:
+        far = [brute_force.fit(row) for row in queue]
+        far += [keys[j] for j in keys if j != i and in_batch_negatives]
+        mu, r, kappa = queries[i]
+        similarity = [-brute_force.divergence(mu, kappa, r, f, lam) / 2 for f, _, lam in [keys[i], *far]]
         positives.append(similarity[0])
         negatives.append(np.mean(similarity[1:]))
     expected = {
-        "resultant": np.mean([r for _, r in fits.values()]),
-        "concentration": np.mean([kappa(r) for _, r in fits.values()]),
+        "resultant": np.mean([r for _, r, _ in every]),
+        "concentration": np.mean([kappa for _, _, kappa in every]),
         "positive_similarity": np.mean(positives),
         "negative_similarity": np.mean(negatives),
     }

@@ -138,22 +138,6 @@ def test_contractions_are_exact_in_float32_up_to_their_bounds_on_the_spread(rng,
             np.testing.assert_allclose(np.asarray(joint)[there], expected[there], atol=1e-5 + rounding)
 
 
-@pytest.mark.exhaustive
-def test_float32_agrees_with_float64_from_large_to_small_epsilon(rng):
-    """0.004 and 0.001 are on the other side of the switch to log-sum-exp: the spread is up to 4/(k² ε)."""
-    z = [np.float32(x) for x in tensors.unit(rng, (5,) * 4)]
-    tensor, uniform = tensors.circular_variance([np.float64(x) for x in z]), [np.full(5, 0.2)] * 4
-    solve = jax.jit(lambda epsilon: multimarginal_sinkhorn(z, epsilon=epsilon, max_iterations=1000))
-    for epsilon in (10.0, 0.2, 0.02, 0.004, 0.001):
-        out = solve(epsilon)
-        plan = tensors.plan_of(tensor, out.potentials, epsilon)
-        np.testing.assert_allclose(out.transport_mass, plan.sum(), rtol=1e-4 + 1e-6 / epsilon)
-        error = tensors.error_of(plan, uniform)
-        np.testing.assert_allclose(out.error, error, atol=1e-5 + 2e-6 / epsilon)
-        expected = sum(np.float64(f).sum() for f in out.potentials) / 5 - epsilon * plan.sum()
-        np.testing.assert_allclose(out.dual, expected, rtol=1e-5)
-
-
 @pytest.mark.parametrize(
     ("sizes", "width", "elements"), [((6, 6), 6, 100), ((7, 7, 7), 1, 50), ((4,), 100, 10)]
 )
@@ -358,88 +342,48 @@ def _on_eight_devices(costs_or_points, a_s, **options):
 @pytest.mark.exhaustive
 def test_memory_grows_slower_than_the_tensor():
     """n = 256, k = 4: the tensor has 17 GB, n^(k-1) numbers 67 MB; value and gradient stay below 32 MB."""
+    f = jax.jit(jax.value_and_grad(lambda z: multimarginal_sinkhorn(z).dual))
+    program = f.lower(jax.ShapeDtypeStruct((4, 256, 8), jnp.float32)).compile()
+    assert program.memory_analysis().temp_size_in_bytes < 32 * 2**20
 
-    def temporaries(n):
-        z = jax.ShapeDtypeStruct((4, n, 8), jnp.float32)
-        f = jax.jit(jax.value_and_grad(lambda z: multimarginal_sinkhorn(z).dual))
-        return f.lower(z).compile().memory_analysis().temp_size_in_bytes
 
-    assert temporaries(256) < 32 * 2**20
+Z = np.ones((3, 4, 2))
+UNEQUAL = [np.ones(4), np.ones(5), np.ones(3)]
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"z": np.ones((3, 4, 2), np.int32)}, "z must have a floating dtype, got int32"),
-        ({"z": [np.ones((4, 2))]}, "z must hold the points of k >= 2 views, got 1"),
-        (
-            {"z": [np.ones((4, 2)), np.ones((3, 3))]},
-            r"z\[1\] must have the dimension .* of z\[0\], 2 .* got 3",
-        ),
-        ({"z": [np.ones((4, 2)), np.ones((3, 2), np.float16)]}, r"z\[1\] must have the dimension and dtype"),
-        ({"z": [np.ones((4, 2)), np.ones(3)]}, r"z\[1\] must .* got \(3,\)"),
-        (
-            {"z": np.ones((3, 4, 2)), "pair_costs": np.ones((3, 4, 4))},
-            "exactly one of z, pair_costs and cost_tensor",
-        ),
+        ({"z": [Z[0]]}, "z must hold the points of k >= 2 views, got 1"),
+        ({"z": [Z[0], np.ones((3, 3))]}, r"z\[1\] must have the dimension .* of z\[0\], 2 .* got 3"),
+        ({"z": [Z[0], np.ones((3, 2), np.float16)]}, r"z\[1\] must have the dimension and dtype"),
+        ({"z": [Z[0], np.ones(3)]}, r"z\[1\] must .* got \(3,\)"),
+        ({"z": Z, "pair_costs": np.ones((3, 4, 4))}, "exactly one of z, pair_costs and cost_tensor"),
         ({}, "exactly one of z, pair_costs and cost_tensor must be given, got none"),
-        (
-            {"pair_costs": [np.ones((4, 3)), np.ones((4, 5))]},
-            r"pair_costs must hold k\(k-1\)/2 matrices.* got 2",
-        ),
-        (
-            {"pair_costs": [np.ones((2, 3)), np.ones((2, 4)), np.ones((4, 3))]},
-            r"pair_costs must have the shapes .*\(3, 4\)\] for views of \(2, 3, 4\) points",
-        ),
+        ({"pair_costs": [np.ones((4, 3))] * 2}, r"pair_costs must hold k\(k-1\)/2 matrices.* got 2"),
+        ({"pair_costs": [np.ones((2, n)) for n in (3, 4, 5)]}, r"pair_costs .*\(3, 4\)\] for .* \(2, 3, 4\)"),
         ({"cost_tensor": np.ones(4)}, r"cost_tensor must have shape \(n_1, ..., n_k\) .* got \(4,\)"),
         ({"z": THREE, "cost": "cosine"}, "cost must be one of 'circular_variance'"),
         ({"z": THREE, "epsilon": -1.0}, "epsilon must be positive, got -1.0"),
         ({"z": THREE, "threshold": -1.0}, "threshold must be >= 0, got -1.0"),
         ({"z": THREE, "pair_spread": -1.0}, "pair_spread must be >= 0, got -1.0"),
         ({"z": THREE, "max_iterations": 0}, "max_iterations must be a whole number >= 1, got 0"),
-        ({"z": THREE, "block_size": 0}, "block_size must be a whole number >= 1, got 0"),
+        ({"z": THREE, "block_size": 0}, "block_size must be None or a whole number >= 1, got 0"),
         ({"z": THREE, "max_operations": 119.0}, "60 tuples, and a pass over them takes 120 operations"),
-        (
-            {"z": np.ones((8, 512, 2))},
-            r"4.72e\+21 tuples.* 9.44e\+21 operations.*n <= 51 with 8 views, or k <= 5 with 512",
-        ),
-        (
-            {"z": np.ones((4, 256, 2)), "cost": tensors.of_stack},
-            r"4.29e\+09 entries.* n <= 215 with 4 views, or a cost that is a",
-        ),
+        ({"z": np.ones((8, 512, 2))}, r"9.44e\+21 operations.*n <= 51 with 8 views, or k <= 5 with 512"),
+        ({"z": np.ones((4, 256, 2)), "cost": tensors.of_stack}, r"4.29e\+09 entries.* n <= 215 with 4 views"),
+        ({"z": THREE, "a_s": UNEQUAL}, r"the same sum in every view, got 4 for view 0, 5 for view 1"),
+        ({"z": THREE, "a_s": [None, np.full(5, 0.3), None]}, "the same sum .* got 1 .*, 1.5 for view 1"),
+        ({"z": THREE, "a_s": [None, [1.2, -0.2, 0, 0, 0], None]}, r"a_s\[1\] must be finite and >= 0"),
+        ({"z": THREE, "a_s": [None, None, [np.nan, 0.5, 0.5]]}, r"a_s\[2\] must .* got .*nan"),
+        ({"z": THREE, "a_s": [None, None, [np.inf, 0.5, 0.5]]}, r"a_s\[2\] must .* got .*inf"),
+        ({"z": THREE, "a_s": [0 * a for a in UNEQUAL]}, r"a_s\[0\] must have a positive weight, got 4 zeros"),
+        ({"z": THREE, "a_s": [None, np.full((5, 1), 0.2), None]}, r"a_s\[1\] must .* \(5,\).* got \(5, 1\)"),
+        ({"z": THREE, "a_s": [None, None]}, "a_s must hold the weights of 3 views, got 2"),
+        ({"z": THREE, "init": UNEQUAL[:2]}, r"init must .*, \(3,\)\], got \[\(4,\), \(5,\)\]"),
     ],
 )
 def test_raises_on_bad_arguments(options, message):
     with pytest.raises(ValueError, match=message):
         multimarginal_sinkhorn(**options)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (
-            {"a_s": [np.ones(4), np.ones(5), np.ones(3)]},
-            r"the same sum in every view, got 4 for view 0, 5 for view 1",
-        ),
-        ({"a_s": [None, np.full(5, 0.3), None]}, "the same sum .* got 1 for view 0, 1.5 for view 1"),
-        (
-            {"a_s": [None, [1.2, -0.2, 0, 0, 0], None]},
-            r"a_s\[1\] must be finite and >= 0, got values from -0.2.* to 1.2",
-        ),
-        ({"a_s": [None, None, [np.nan, 0.5, 0.5]]}, r"a_s\[2\] must .* got .*nan"),
-        ({"a_s": [None, None, [np.inf, 0.5, 0.5]]}, r"a_s\[2\] must .* got .*inf"),
-        (
-            {"a_s": [np.zeros(4), np.zeros(5), np.zeros(3)]},
-            r"a_s\[0\] must have a positive weight, got 4 zeros",
-        ),
-        ({"a_s": [None, np.full((5, 1), 0.2), None]}, r"a_s\[1\] must have shape \(5,\).* got \(5, 1\)"),
-        ({"a_s": [None, None]}, "a_s must hold the weights of 3 views, got 2"),
-        (
-            {"init": [np.zeros(4), np.zeros(5)]},
-            r"init must .* \[\(4,\), \(5,\), \(3,\)\], got \[\(4,\), \(5,\)\]",
-        ),
-    ],
-)
-def test_raises_on_bad_weights_and_starts(options, message):
-    with pytest.raises(ValueError, match=message):
-        multimarginal_sinkhorn(THREE, **options)

@@ -147,20 +147,9 @@ def test_vmap_over_problems_that_take_different_ways(x64, rng):
         np.testing.assert_allclose(jnp.tensordot(hessian, direction, 3), reverse_over_reverse, atol=1e-9)
 
 
-@pytest.mark.exhaustive
-def test_first_order_solves_no_linear_system(rng):
-    z = jnp.asarray(rng.normal(size=(3, 4, 2)), jnp.float32)
-
-    def loss(z):
-        return multimarginal_sinkhorn(z).dual
-
-    solves = [
-        str(jax.make_jaxpr(f)(z)).count("linear_solve")
-        for f in (
-            jax.grad(loss),
-            lambda z: jax.jvp(loss, (z,), (z,)),
-            lambda z: jax.jvp(jax.grad(loss), (z,), (z,)),
-        )
-    ]
-    assert solves[:2] == [0, 0]
-    assert solves[2] > 0
+def test_first_order_solves_no_linear_system():
+    z = np.ones((3, 4, 2), np.float32)
+    loss = lambda z: multimarginal_sinkhorn(z).dual  # noqa: E731
+    forward, over_reverse = (lambda z, f=f: jax.jvp(f, (z,), (z,)) for f in (loss, jax.grad(loss)))
+    solves = ["linear_solve" in str(jax.make_jaxpr(f)(z)) for f in (jax.grad(loss), forward, over_reverse)]
+    assert solves == [False, False, True]
