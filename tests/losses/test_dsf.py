@@ -132,11 +132,10 @@ ORDERS = [0, 0.5, 1, 3.5, 15, 29.5, 30, 63, 255.5, 1023, 2048]
 BESSEL = [(order, kind) for order in ORDERS for kind in (np.float32, np.float64)]
 
 
-@pytest.mark.parametrize(
-    ("order", "kind"), some(BESSEL, fast=[(0, np.float32), (29.5, np.float64), (63, np.float64)])
-)
-def test_log_series_of_bessel_functions_and_its_derivatives(order, kind):
+@pytest.mark.parametrize("case", some(BESSEL, fast=[(0, np.float32), (29.5, np.float64), (63, np.float64)]))
+def test_log_series_of_bessel_functions_and_its_derivatives(case):
     """Against mpmath; the slope is A = I_{ν+1} / I_ν, and A' = 1 - A² - (2ν+1) A / x."""
+    order, kind = case
     with jax.enable_x64(kind is np.float64), mpmath.workdps(40):
         x = np.array([0, 1e-6, 0.01, 1.0, 7.3, 29.9, 30.1, 300.0, 1e4, 1e6, order + 0.7]).astype(kind)
         series, ratio = (jax.value_and_grad(functools.partial(f, order)) for f in (log_series, bessel_ratio))
