@@ -369,7 +369,7 @@ UNEQUAL = [np.ones(4), np.ones(5), np.ones(3)]
         ({"z": THREE, "threshold": -1.0}, "threshold must be >= 0, got -1.0"),
         ({"z": THREE, "pair_spread": -1.0}, "pair_spread must be >= 0, got -1.0"),
         ({"z": THREE, "max_iterations": 0}, "max_iterations must be a whole number >= 1, got 0"),
-        ({"z": THREE, "block_size": 0}, "block_size must be None or a whole number >= 1, got 0"),
+        ({"z": THREE, "block_size": 0}, "block_size must be a whole number >= 1, got 0"),
         ({"z": THREE, "max_operations": 119.0}, "60 tuples, and a pass over them takes 120 operations"),
         ({"z": np.ones((8, 512, 2))}, r"9.44e\+21 operations.*n <= 51 with 8 views, or k <= 5 with 512"),
         ({"z": np.ones((4, 256, 2)), "cost": tensors.of_stack}, r"4.29e\+09 entries.* n <= 215 with 4 views"),
