@@ -121,18 +121,11 @@ def volume_recall_at(others: ArrayLike, keys: ArrayLike, ks: Sequence[int] = (1,
     dependent all volumes are 0; this order is then that of the distances from their span. Values that differ by less
     than 4 sqrt(d) eps count as equal. For one other vector this is the order by |cos|.
 
-    Memory is O(k n d): the basis of each span is (k, d), and rows are processed in blocks.
+    Memory is O(k n d): the basis of each span is (k, d), and rows are processed in blocks. `keys`, `ks`, the result and
+    the errors are those of `recall_at`.
 
     Args:
       others: (k, n, d) floating, k >= 1 views of n instances; half precision is computed in float32.
-      keys: (n, d), of the same dtype: row i is the own key of instance i.
-      ks: whole numbers >= 1, at least one. For k >= n the recall is 1.
-
-    Returns:
-      (len(ks),) recalls in [0, 1], float32 or wider.
-
-    Raises:
-      ValueError: invalid shapes or dtypes, NaN or infinity (under `jit`: a row with NaN is a miss), or invalid ks.
     """
     q, z = _checks.array("others", others, "k n d"), _checks.array("keys", keys, "n d")
     _checks.same_shape("each of others", q[0], "keys", z)
