@@ -39,13 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             number := getattr(error, "signal", None)
         ) is not None:  # training.Interrupted, of all processes together
             return int(128 + number)
-        code = 2 if isinstance(error, ValueError) else 1
-        if argv is None:
-            # Python's normal exit would wait for a blocked reader or for other processes, or raise again for each open
-            # file on a full disk.
-            sys.stdout.flush()
-            os._exit(code)
-        return code
+        return 2 if isinstance(error, ValueError) else 1
 
 
 def _run(name: str = "--help", *rest: str) -> int | None:
