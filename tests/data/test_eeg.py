@@ -53,22 +53,16 @@ def fields(*pairs):
     return b"".join(str(text).encode("latin1").ljust(width)[:width] for text, width in pairs)
 
 
-def edf_header(labels, samples, records, seconds, kind, physical, digital):
+def edf_header(labels, samples, records, seconds, kind, limit):
     n = len(labels)
-    each = lambda text, width: fields(*[(text, width)] * n)  # noqa: E731
+    unit, limits = "" if kind else "uV", (-limit, limit, -32768, 32767)
+    alike = [("", 80), (unit, 8), *((number, 8) for number in limits), ("", 80)]
     return (
         fields(("0", 8), ("X F X Female_33yr", 80), ("Startdate 24-APR-1989 X X X", 80), ("24.04.89", 8))
         + fields(("16.13.00", 8), (256 * (n + 1), 8), (kind, 44), (records, 8), (seconds, 8), (n, 4))
         + fields(*[(label, 16) for label in labels])
-        + each("", 80)
-        + each("uV" if kind == "" else "", 8)
-        + each(physical[0], 8)
-        + each(physical[1], 8)
-        + each(digital[0], 8)
-        + each(digital[1], 8)
-        + each("", 80)
-        + fields(*[(count, 8) for count in samples])
-        + each("", 32)
+        + b"".join(fields(*[one] * n) for one in alike)
+        + fields(*[(count, 8) for count in samples], *[("", 32)] * n)
     )
 
 
@@ -77,9 +71,7 @@ def write_sleep_edfx(root, night, hypnogram, seconds=600, rates=(100, 100, 1), l
     root.mkdir(parents=True, exist_ok=True)
     labels = labels or ("EEG Fpz-Cz", "EEG Pz-Oz", "Temp rectal")
     signals = [scale * sine(0.513 + 0.247 * i, seconds, rate) for i, rate in enumerate(rates)]
-    raw = edf_header(
-        labels, [30 * rate for rate in rates], seconds // 30, 30, "", (-200, 200), (-32768, 32767)
-    )
+    raw = edf_header(labels, [30 * rate for rate in rates], seconds // 30, 30, "", 200)
     for record in range(seconds // 30):
         for signal, rate in zip(signals, rates):
             part = signal[record * 30 * rate : (record + 1) * 30 * rate]
@@ -89,7 +81,7 @@ def write_sleep_edfx(root, night, hypnogram, seconds=600, rates=(100, 100, 1), l
         f"+{at}\x15{length}\x14{note}\x14".encode() + b"\x00" for at, length, note in hypnogram
     )
     marks = marks.ljust(2 * ((len(marks) + 1) // 2), b"\x00")
-    header = edf_header(["EDF Annotations"], [len(marks) // 2], 1, 0, "EDF+C", (-1, 1), (-32768, 32767))
+    header = edf_header(["EDF Annotations"], [len(marks) // 2], 1, 0, "EDF+C", 1)
     (root / f"{night}C-Hypnogram.edf").write_bytes(header + marks)
     return signals
 
@@ -328,10 +320,9 @@ def test_raises_on_an_unprepared_folder(tmp_path):
         Eeg(path=str(tmp_path)).open()
     write_physionet(tmp_path / "raw", "tr00-0001")
     PrepareEeg(source=str(tmp_path / "raw"), directory=str(tmp_path / "out")).run()
-    with pytest.raises(ValueError, match="1 subjects, of which 1 would be held out"):
-        Eeg(path=str(tmp_path / "out")).open()
-    with pytest.raises(ValueError, match=r"test_fraction must be between 0 and 1, got 1\.0"):
-        Eeg(path=str(tmp_path / "out"), test_fraction=1.0).open()
+    for fraction, message in ((0.2, "1 subjects, of which 1 would be held"), (1.0, r"0 and 1, got 1\.0")):
+        with pytest.raises(ValueError, match=message):
+            Eeg(path=str(tmp_path / "out"), test_fraction=fraction).open()
     (tmp_path / "out" / "manifest.json").write_text('{"kind": "sentiment", "format": 1}')
     with pytest.raises(ValueError, match="has sentiment in format 1, expected eeg"):
         Eeg(path=str(tmp_path / "out")).open()
