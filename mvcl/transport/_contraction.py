@@ -134,8 +134,17 @@ def log_joint(
     more = [shape[view] for view in beside]
     sizes = block_sizes(work, shape, group, math.prod(more) * max(shape[a], shape[b]))
     factors = _factors(exponents, kernels, scaled, dict(zip(group + beside, (*sizes, *more))), a, b)
-    block = _summed_block(exponents, scaled, len(group), factors)
-    return over_blocks(work, shape, group, beside, block, sizes)
+
+    def summed_block(tiles: Tiles) -> jax.Array:
+        """log S, summed over the views beside a and b."""
+        u, r, v, logarithm = factors(tiles)
+        bilinear = jnp.sum(_numerics.inner("ti,ij->tj", u, r) * v, axis=-1)
+        weight = tile_sum(exponents, scaled, tiles)
+        joint = weight + (jnp.log(bilinear) + logarithm).reshape(weight.shape)
+        summed = tuple(range(len(group), len(tiles)))
+        return logsumexp(joint, axis=summed) if summed else joint
+
+    return over_blocks(work, shape, group, beside, summed_block, sizes)
 
 
 def _kept_by_rows(exponents: TupleCosts, scaled: Vectors, group: tuple[int, ...], a: int) -> Block:
@@ -164,20 +173,6 @@ def _kept_by_kernels(
     def block(tiles: Tiles) -> jax.Array:
         u = lax.dynamic_slice_in_dim(kernels.matrices.matrix(fixed, a), *tiles[fixed])
         return jnp.log(_numerics.inner("ti,ij->tj", u, r)) + tile_sum(exponents, scaled, tiles) + logarithm
-
-    return block
-
-
-def _summed_block(exponents: TupleCosts, scaled: Vectors, kept: int, factors: Factors) -> Block:
-    """The log-joint of a block, log S, for k >= 4 or a group of one; views after the first `kept` are summed."""
-
-    def block(tiles: Tiles) -> jax.Array:
-        u, r, v, logarithm = factors(tiles)
-        bilinear = jnp.sum(_numerics.inner("ti,ij->tj", u, r) * v, axis=-1)
-        weight = tile_sum(exponents, scaled, tiles)
-        joint = weight + (jnp.log(bilinear) + logarithm).reshape(weight.shape)
-        summed = tuple(range(kept, len(tiles)))
-        return logsumexp(joint, axis=summed) if summed else joint
 
     return block
 

@@ -154,9 +154,25 @@ def _spread(z, mask, l, i, temperature, extra):
     return lse(against(z[l, i], others, extra, temperature))
 
 
-def _sum_of_views(values):
-    values = [v for v in values if v is not None]
-    return sum(values) if values else None
+def _spreads(z, mask, views, temperature, extra):
+    """By instance, the sum of `_spread` over its views; None where no view has one."""
+    for i in range(z.shape[1]):
+        values = [_spread(z, mask, l, i, temperature, extra) for l in views if mask[l, i]]
+        values = [v for v in values if v is not None]
+        yield sum(values) if values else None
+
+
+def _alignment(z, mask, temperature):
+    """Mean over the instances of the LSE over their ordered pairs of views."""
+    k, n, _ = z.shape
+    return mean(
+        lse(
+            z[l, i] @ z[m, i] / temperature
+            for l, m in itertools.permutations(range(k), 2)
+            if mask[[l, m], i].all()
+        )
+        for i in range(n)
+    )
 
 
 @reference(
@@ -166,10 +182,7 @@ def _sum_of_views(values):
 def dhel(z, mask, temperature=0.3, symmetric=True, extra=(), weight=None):
     n, w = z.shape[1], by_instance(weight, z)
     views = (0, 1) if symmetric else (0,)
-    energies = [
-        _sum_of_views(_spread(z, mask, l, i, temperature, extra) for l in views if mask[l, i])
-        for i in range(n)
-    ]
+    energies = _spreads(z, mask, views, temperature, extra)
     return mean(None if e is None else w[i] * e for i, e in enumerate(energies)) - mean(
         w[i] * (z[0, i] @ z[1, i]) / temperature for i in range(n) if mask[:, i].all()
     )
@@ -228,17 +241,16 @@ def spectral(z, mask, radius=None, extra=(), weight=None):
 @reference(options=[{}, {"negatives": "all"}], coinciding=lambda k, n, d, t: np.log(n))
 def mv_infonce(z, mask, temperature=0.5, negatives="cross_view", extra=()):
     k, n, _ = z.shape
-    alignment, energy = [], []
+    energy = []
     for i in range(n):
         here = [l for l in range(k) if mask[l, i]]
-        alignment.append(lse(z[l, i] @ z[m, i] / temperature for l in here for m in here if l != m))
         similarities = []
         for l in here:
             cross = negatives == "cross_view"
             others = [z[m, j] for m, j in indices(mask) if (m != l if cross else (m, j) != (l, i))]
             similarities += against(z[l, i], others, extra, temperature)
         energy.append(lse(similarities))
-    return mean(energy) - mean(alignment)
+    return mean(energy) - _alignment(z, mask, temperature)
 
 
 @reference(
@@ -246,13 +258,8 @@ def mv_infonce(z, mask, temperature=0.5, negatives="cross_view", extra=()):
     coinciding=lambda k, n, d, t: (k - 1) / t + k * np.log(n - 1) - np.log(k * (k - 1)),
 )
 def mv_dhel(z, mask, temperature=0.5, energy_weight=1.0, extra=()):
-    k, n, _ = z.shape
-    alignment, energy = [], []
-    for i in range(n):
-        here = [l for l in range(k) if mask[l, i]]
-        alignment.append(lse(z[l, i] @ z[m, i] / temperature for l in here for m in here if l != m))
-        energy.append(_sum_of_views(_spread(z, mask, l, i, temperature, extra) for l in here))
-    return energy_weight * mean(energy) - mean(alignment)
+    energy = mean(_spreads(z, mask, range(len(z)), temperature, extra))
+    return energy_weight * energy - _alignment(z, mask, temperature)
 
 
 def _align_one(z, mask, l, i, temperature):
@@ -276,14 +283,7 @@ def mv_cl2(z, mask, temperature=0.5, energy="mean", extra=()):
     alignment = mean(_align_one(z, mask, l, i, temperature) for l, i in indices(mask))
     if energy == "mean":
         return mean(_spread(z, mask, l, i, temperature, extra) for l, i in indices(mask)) - alignment
-    k, n, _ = z.shape
-    return (
-        mean(
-            _sum_of_views(_spread(z, mask, l, i, temperature, extra) for l in range(k) if mask[l, i])
-            for i in range(n)
-        )
-        - alignment
-    )
+    return mean(_spreads(z, mask, range(len(z)), temperature, extra)) - alignment
 
 
 def _aggregate(likelihood, mask, aggregation):
@@ -548,6 +548,11 @@ def smoothed(rows, keep_rows, keep_columns, smoothing):
     )
 
 
+def both_ways(logit, rows, columns, smoothing):
+    backward = smoothed(lambda j, i: logit(i, j), columns, rows, smoothing)
+    return (smoothed(logit, rows, columns, smoothing) + backward) / 2
+
+
 def volume(vectors, eps):
     stack = np.array(vectors)
     return np.sqrt(max(np.linalg.det(stack @ stack.T), 0) + eps)
@@ -567,8 +572,7 @@ def gram(z, mask, temperature=0.07, anchor=0, label_smoothing=0.0, eps=1e-8):
         return -volume([z[anchor, i]] + [z[l, j] for l in others if mask[l, j]], eps) / temperature
 
     sides = mask[anchor], mask[others].any(0)
-    forward = smoothed(logit, *sides, label_smoothing)
-    return (forward + smoothed(lambda j, i: logit(i, j), *sides[::-1], label_smoothing)) / 2
+    return both_ways(logit, *sides, label_smoothing)
 
 
 @reference(
@@ -584,8 +588,7 @@ def triangle(z, mask, temperature=0.07, squared=False, eps=1e-8, label_smoothing
         return -area / temperature
 
     sides = mask[0], mask[1] & mask[2]
-    forward = smoothed(logit, *sides, label_smoothing)
-    return (forward + smoothed(lambda j, i: logit(i, j), *sides[::-1], label_smoothing)) / 2
+    return both_ways(logit, *sides, label_smoothing)
 
 
 def permutations(key, k, n):
