@@ -2,7 +2,7 @@
 
 import headless
 import pytest
-from conftest import drawn, measured
+from run_pages import drawn, measured
 
 pytestmark = pytest.mark.slow
 

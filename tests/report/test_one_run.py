@@ -9,8 +9,8 @@ from base64 import b64decode
 
 import numpy as np
 import pytest
-from conftest import edit, page_of, write_geometry, write_refreshes
 from PIL import Image
+from run_pages import edit, page_of, write_geometry, write_refreshes
 
 from mvcl.report import _page, _read, write_report
 

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from conftest import edit, measured, page_of, write_geometry, write_refreshes
+from run_pages import edit, measured, page_of, write_geometry, write_refreshes
 from scipy import stats
 
 from mvcl.report import _compare, _page, _read
