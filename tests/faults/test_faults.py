@@ -167,42 +167,6 @@ def worker(launcher, rank):
     raise AssertionError(f"no process {rank} of {launcher}")
 
 
-def newest(workdir):
-    return workdir / "checkpoints" / str(max(whole_steps(workdir)))
-
-
-def largest(folder):
-    """The largest file that a restore reads; files of single processes are merged into these."""
-    return max((f for f in (folder / "state" / "d").iterdir()), key=lambda f: f.stat().st_size)
-
-
-def truncate(folder):
-    file = largest(folder)
-    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-
-
-def flip_a_bit(folder):
-    file = largest(folder)
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 0x10
-    file.write_bytes(content)
-
-
-@pytest.mark.parametrize("damage", [truncate, flip_a_bit], ids=lambda f: f.__name__)
-def test_damaged_checkpoint(whole, tmp_path, damage):
-    workdir = tmp_path / "run"
-    shutil.copytree(whole, workdir)
-    (workdir / "evaluation.json").unlink()
-    damaged = newest(workdir)
-    damage(damaged)
-    output = finish(start(workdir))
-    fallback = re.search(r"checkpoint of step (\d+) is damaged .*falling back to step (\d+)", output)
-    assert fallback, output
-    assert fallback[1] == damaged.name
-    same_bits(workdir, whole)
-    assert list((workdir / "checkpoints" / "damaged").iterdir())
-
-
 def test_disk_full_in_a_checkpoint(whole, tmp_path):
     """Uses a small tmpfs, enlarged later; without permission to mount, a limit on the size of files."""
     workdir = tmp_path / "disk" / "run"

@@ -64,8 +64,6 @@ def test_a_choice_has_its_own_default_options():
         ("train.peak_tflops", 0.0, "None or positive"),
         ("train.evaluate_every", -1.0, "at least 0"),
         ("train.geometry_every", -1.0, "at least 0"),
-        ("train.group", 1, "at least 2 and divide the batch of 256 examples, got 1"),
-        ("train.group", 5, "at least 2 and divide the batch of 256 examples, got 5"),
         ("checkpoint.every_steps", 0, "at least 1"),
         ("checkpoint.keep", 0, "at least 1"),
         ("mesh.slices", 0, "positive"),
