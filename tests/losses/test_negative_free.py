@@ -81,6 +81,16 @@ def test_mmcr_with_equal_small_and_zero_singular_values(rng, shape, sigma):
     np.testing.assert_allclose(slope, np.stack([-u[:, here] @ v[:, here].T] * 2) / 2, atol=3e-4)
 
 
+def test_zero_singular_values_have_no_direction_at_any_scale(rng):
+    """What rounding leaves of them is small beside the largest one, not beside 1."""
+    line = rng.normal(size=(5, 8)).astype(np.float32)
+    z = np.stack([1e4 * line, 3e3 * line, -7e3 * line])
+    found = np.asarray(both(losses.pmrl, normalize=False, temperature=1e4, weight=0.0)(z)[1])
+    along = line / np.linalg.norm(line, axis=1, keepdims=True)
+    across = found - np.sum(found * along, axis=2, keepdims=True) * along
+    np.testing.assert_array_less(np.abs(across), 1e-3 * np.abs(found).max())
+
+
 def test_mmcr_of_few_instances_over_devices(x64, rng):
     """n < d: the rows are gathered in place of a (d, d) matrix."""
     z = rng.normal(size=(3, 4, 6))
