@@ -11,7 +11,7 @@ import numpy as np
 
 from mvcl import _buckets, _files, _progress
 from mvcl.data._images import Encoded, decode, image_split
-from mvcl.data._prepared import Item, Preparer, blocks, data_root, is_prepared, open_prepared, write_shards
+from mvcl.data._prepared import Conversion, Item, Preparer, blocks, is_prepared, open_prepared
 from mvcl.data._splits import CorruptExample, ExampleSpec, Outline, Split, by_domain, decoding, keep, select
 
 # Lines of DOMAIN_train.txt of the cleaned version, 409,832 of 586,575 images.
@@ -45,10 +45,10 @@ class PrepareDomains(Preparer):
     max_corrupt: int = 10
     """Stop when more images than this cannot be decoded."""
 
-    def _kind(self) -> tuple[str, Path]:
-        return "domainnet", _default()
+    def _name(self) -> str:
+        return "domainnet"
 
-    def _write(self, directory: Path) -> None:
+    def _conversion(self) -> Conversion:
         names, lists = _read_lists(Path(self.source), "--source", self.domains)
         parts = blocks({name: len(labels) for name, (labels, *_) in lists.items()}, _BLOCK)
 
@@ -68,10 +68,7 @@ class PrepareDomains(Preparer):
                     kept.append(int(labels[row]))
             return records, {"list": name, "labels": kept}, lost
 
-        settings, limit = {"domains": self.domains, "class_names": names}, self.max_corrupt
-        write_shards(
-            directory, "domainnet", settings, list(parts), read, per_shard=4, unit="block", max_corrupt=limit
-        )
+        return {"domains": self.domains, "class_names": names}, list(parts), read, self.max_corrupt
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -109,11 +106,10 @@ class DomainNet:
         seen = tuple(domain for domain in self.domains if domain != self.held_out)
         if len(seen) < 2:
             raise ValueError(f"data.domains must have at least 2 domains for training, got {', '.join(seen)}")
-        path = _buckets.local_copy(self.path or _default())
-        if not self.path or is_prepared(path):
-            names, lists = _open_prepared(path, self.domains)
-        else:
+        if self.path and not is_prepared(path := _buckets.local_copy(self.path)):
             names, lists = _read_lists(path, "data.path", self.domains)
+        else:
+            names, lists = _open_prepared(self.path, self.domains)
         kept = keep(names, self.classes)
 
         def split(part: str) -> Split:
@@ -134,10 +130,6 @@ class DomainNet:
         images = sum(_TRAINING_IMAGES[domain] for domain in seen)
         examples = self.classes_per_draw * (images // (len(seen) * self.classes_per_draw))
         return Outline(examples, 345, ExampleSpec((_IMAGE,) * len(seen)))
-
-
-def _default() -> Path:
-    return data_root(None) / "mvcl_domainnet"
 
 
 def _read_lists(root: Path, field: str, domains: Sequence[str]) -> tuple[tuple[str, ...], dict[str, Images]]:
@@ -194,13 +186,10 @@ def _read_list(root: Path, name: str, numbers: dict[str, int]) -> Images:
     return np.asarray(labels, np.int32), paths.__getitem__, lambda row: f"image {paths[row]}"
 
 
-def _open_prepared(directory: Path, domains: Sequence[str]) -> tuple[tuple[str, ...], dict[str, Images]]:
-    prepared = open_prepared(directory, "domainnet")
-    with _files.reading(directory / "manifest.json", "manifest of DomainNet"):
+def _open_prepared(path: str, domains: Sequence[str]) -> tuple[tuple[str, ...], dict[str, Images]]:
+    with open_prepared(path, "domainnet") as prepared:
         class_names = tuple(prepared.settings["class_names"])
-        of_record, labels = prepared.of_records("list"), prepared.of_records("labels").astype(np.int32)
-        if not np.isin(labels, np.arange(len(class_names))).all():
-            raise ValueError(f"each image must have one of {len(class_names)} classes")
+        of_record, labels = prepared.of_records("list"), prepared.classes(len(class_names))
 
         def images(name: str) -> Images:
             records = np.flatnonzero(of_record == name)

@@ -7,12 +7,12 @@ import warnings
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from mvcl import _buckets, _files, _lazy
-from mvcl.data._prepared import Item, Preparer, data_root, open_prepared, write_shards
+from mvcl import _lazy
+from mvcl.data._prepared import Conversion, Item, Preparer, open_prepared
 from mvcl.data._splits import ExampleSpec, Outline, Split, decoding
 
 STAGES = ("W", "N1", "N2", "N3", "R")
@@ -168,10 +168,13 @@ class PrepareEeg(Preparer):
     max_corrupt: int = 10
     """Stop when more recordings than this cannot be read."""
 
-    def _kind(self) -> tuple[str, Path]:
-        return "eeg", _default(self.format)
+    _unit: ClassVar[str] = "recording"
+    _per_shard: ClassVar[int] = 8  # 994 nights in 125 files, few enough to keep open
 
-    def _write(self, directory: Path) -> None:
+    def _name(self) -> str:
+        return f"eeg_{self.format}"
+
+    def _conversion(self) -> Conversion:
         if self.rate < 1 or self.wake_minutes < 0:
             got = f"{self.rate} and {self.wake_minutes}"
             raise ValueError(
@@ -200,11 +203,7 @@ class PrepareEeg(Preparer):
             return [window.astype("<f2").tobytes() for window in cut], facts, []
 
         settings = {name: getattr(self, name) for name in ("format", "rate", "wake_minutes")}
-        settings, limit = settings | {"channels": channels}, self.max_corrupt
-        # 994 nights in 125 files, few enough to keep open.
-        write_shards(
-            directory, "eeg", settings, names, read, per_shard=8, unit="recording", max_corrupt=limit
-        )
+        return settings | {"channels": channels}, names, read, self.max_corrupt
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -232,55 +231,43 @@ class Eeg:
         """The splits `train` and `test`, and `transfer/train` and `transfer/test` with a second folder."""
         if not 0 < self.test_fraction < 1:
             raise ValueError(f"data.test_fraction must be between 0 and 1, got {self.test_fraction}")
-        splits = self._opened(self.path or _default("physionet2018"), self.channels)
+        splits = self._opened(self.path, "eeg_physionet2018", self.channels)
         if self.transfer:
-            folder = _default(self.transfer) if self.transfer in CHANNELS else self.transfer
-            splits |= {f"transfer/{name}": split for name, split in self._opened(folder, ()).items()}
+            path, name = ("", f"eeg_{self.transfer}") if self.transfer in CHANNELS else (self.transfer, "eeg")
+            splits |= {f"transfer/{part}": split for part, split in self._opened(path, name, ()).items()}
         return splits
 
-    def _opened(self, folder: str | Path, channels: Sequence[str]) -> dict[str, Split]:
-        directory = _buckets.local_copy(folder)
-        prepared, manifest = open_prepared(directory, "eeg"), directory / "manifest.json"
-        with _files.reading(manifest, "manifest of EEG"):
+    def _opened(self, folder: str, name: str, channels: Sequence[str]) -> dict[str, Split]:
+        with open_prepared(folder, name) as prepared:
             there = [str(name) for name in prepared.settings["channels"]]
             length = SECONDS * int(prepared.settings["rate"])
-            labels = prepared.of_records("labels").astype(np.int32)
+            labels = prepared.classes(len(STAGES))
             subjects, groups = np.unique(prepared.of_records("subject").astype(str), return_inverse=True)
             groups, number = groups.astype(np.int32), len(subjects)
-            if not np.isin(labels, range(len(STAGES))).all():
-                raise ValueError(f"each of its windows must have one stage of 0 to {len(STAGES) - 1}")
             names = tuple(channels) or tuple(there)
-            picked = [_number(name, there, str(manifest)) for name in names]
+            picked = [_number(name, there, "it") for name in names]
             held_out = max(1, round(self.test_fraction * number))
             if held_out >= number:
                 raise ValueError(f"it has {number} subjects, of which {held_out} would be held out")
         test = np.isin(groups, np.random.default_rng(self.split_seed).permutation(number)[:held_out])
 
-        def split(rows: np.ndarray) -> Split:
-            def read(row: int, epoch: int) -> tuple[np.ndarray, ...]:
-                raw = prepared.read(int(rows[row]), 2 * len(there) * length)
-                signals = np.frombuffer(raw, "<f2").reshape(len(there), length)[picked].astype(np.float32)
-                if self.standardize == "window":  # a constant channel becomes 0
-                    deviation = signals.std(1, ddof=1, keepdims=True)
-                    signals = (signals - signals.mean(1, keepdims=True)) / np.where(
-                        deviation > 0, deviation, 1
-                    )
-                return tuple(signals)
+        def read(row: int, epoch: int) -> tuple[np.ndarray, ...]:
+            raw = prepared.read(row, 2 * len(there) * length)
+            signals = np.frombuffer(raw, "<f2").reshape(len(there), length)[picked].astype(np.float32)
+            if self.standardize == "window":  # a constant channel becomes 0
+                deviation = signals.std(1, ddof=1, keepdims=True)
+                signals = (signals - signals.mean(1, keepdims=True)) / np.where(deviation > 0, deviation, 1)
+            return tuple(signals)
 
-            spec = ExampleSpec(((length,),) * len(names), names, given=True)
-            return Split(labels[rows], STAGES, spec, read, groups=groups[rows])
-
-        return {"train": split(np.flatnonzero(~test)), "test": split(np.flatnonzero(test))}
+        spec = ExampleSpec(((length,),) * len(names), names, given=True)
+        whole = Split(labels, STAGES, spec, read, groups=groups)
+        return {"train": whole.only(np.flatnonzero(~test)), "test": whole.only(np.flatnonzero(test))}
 
     def expected(self) -> Outline:
         """Outline of the prepared PhysioNet 2018: about 900 windows for each of 795 training subjects."""
         views = len(self.channels) or len(CHANNELS["physionet2018"])
         spec = ExampleSpec(((SECONDS * 100,),) * views, given=True)
         return Outline(795 * 900, len(STAGES), spec)
-
-
-def _default(format: str) -> Path:
-    return data_root(None) / f"mvcl_eeg_{format}"
 
 
 def _number(channel: str, there: Sequence[str], origin: str) -> int:

@@ -18,7 +18,7 @@ import sys
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import grain
 import numpy as np
@@ -29,6 +29,9 @@ from mvcl.data._splits import CorruptExample, decoding
 _FORMAT = 1
 Item = tuple[Sequence[bytes], Mapping[str, Any], Sequence[str]]
 """Records of one raw file or of a block of them, their entry in the manifest, and why raw files were skipped."""
+Conversion = tuple[Mapping[str, Any], Sequence[str], Callable[[str], Item], int]
+"""Settings, everything that determines the records (JSON): a folder is resumed only with the same; the names of the
+items, in order; name -> item, which raises CorruptExample for a raw file to skip; and how many may be skipped."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +46,13 @@ class Prepared:
     items: Sequence[Mapping[str, Any]]
     read: Callable[[int, int | None], bytes]
     name: Callable[[int], str]
+
+    def classes(self, number: int) -> np.ndarray:
+        """(N,) int32 labels, one of so many classes each."""
+        labels = self.of_records("labels").astype(np.int32)
+        if not np.isin(labels, range(number)).all():
+            raise ValueError(f"each record must have one of {number} classes")
+        return labels
 
     def of_records(self, fact: str) -> np.ndarray:
         """A fact of the item of each record; of `labels`, which an item has for each record, the record's own."""
@@ -61,12 +71,14 @@ class Preparer(abc.ABC):
     verify: bool = False
     """Verify the checksums of the prepared folder and exit."""
 
+    _unit: ClassVar[str] = "block"
+    _per_shard: ClassVar[int] = 4
+
     def run(self) -> Path:
         """Write the folder, or verify it, and return it; it may be in a bucket."""
-        kind, default = self._kind()
-        place = _buckets.path(self.directory or default)
+        place = _buckets.path(self.directory or default_folder(self._name()))
         if self.verify:
-            _verify(_buckets.local_copy(place), kind)
+            _verify(_buckets.local_copy(place), _kind(self._name()))
         elif _buckets.is_remote(place):
             _buckets.uploaded(place, lambda folder: self._write(Path(folder)))
         else:
@@ -74,11 +86,38 @@ class Preparer(abc.ABC):
         return place
 
     @abc.abstractmethod
-    def _kind(self) -> tuple[str, Path]:
-        """What is prepared, and its default folder."""
+    def _name(self) -> str:
+        """KIND or KIND_VARIANT of what is prepared."""
 
     @abc.abstractmethod
-    def _write(self, directory: Path) -> None: ...
+    def _conversion(self) -> Conversion: ...
+
+    def _write(self, directory: Path) -> None:
+        """Convert raw files into a folder of shards, or go on with an interrupted conversion.
+
+        Raises:
+          ValueError: the folder has other content, or too many files are corrupt.
+        """
+        kind, size = _kind(self._name()), self._per_shard
+        settings, names, read, max_corrupt = self._conversion()
+        plan = {"format": _FORMAT, "kind": kind, "settings": settings, "items": list(names)}
+        plan = json.loads(json.dumps(plan))  # as after reading: tuples become lists
+        parts = [names[i : i + size] for i in range(0, len(names), size)]
+        shards: list[dict[str, Any]] = []
+        skipped: list[str] = []
+        with lock(directory, "prepare"):
+            _check_plan(directory / "manifest.json", plan)
+            what = f"preparing {kind}, shards of {size} {self._unit}s"
+            for number, part in enumerate(_progress.track(parts, what, len(parts), "shards")):
+                path = directory / f"{kind}-{number:05d}-of-{len(parts):05d}.array_record"
+                shard = _finished(path) or _write_shard(path, part, read, max_corrupt - len(skipped))
+                shards.append(shard)
+                skipped += shard["skipped"]
+            for reason in skipped:
+                print(f"skipped: {reason}", file=sys.stderr)
+            if not any(item["count"] for shard in shards for item in shard["items"]):
+                raise ValueError(f"{directory}: none of the {len(names)} raw files gave a record")
+            _files.write_whole(directory / "manifest.json", json.dumps(plan | {"shards": shards}))
 
 
 # A file with a known number of records, as grain's data source takes it: it is opened when a record is read.
@@ -89,6 +128,15 @@ def data_root(directory: str | None) -> Path:
     """The folder of prepared data sets, which may be in a bucket."""
     given = directory or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
     return _buckets.path(os.path.expanduser(given))
+
+
+def default_folder(name: str) -> Path:
+    """The folder in which KIND or KIND_VARIANT is prepared if none is given."""
+    return data_root(None) / f"mvcl_{name}"
+
+
+def _kind(name: str) -> str:
+    return name.partition("_")[0]
 
 
 @contextlib.contextmanager
@@ -107,52 +155,6 @@ def blocks(sizes: Mapping[str, int], length: int) -> dict[str, tuple[str, range]
         for name, size in sizes.items()
         for start in range(0, size, length)
     }
-
-
-def write_shards(
-    directory: Path,
-    kind: str,
-    settings: Mapping[str, Any],
-    names: Sequence[str],
-    read: Callable[[str], Item],
-    *,
-    per_shard: int,
-    unit: str,
-    max_corrupt: int = 0,
-) -> None:
-    """Convert raw files into a folder of shards, or go on with an interrupted conversion.
-
-    Args:
-      directory, kind: the folder, and its content, such as `eeg`; checked when it is opened.
-      settings: everything that determines the records (JSON). A folder is resumed only with the same settings.
-      names, unit: the items, in order, and what messages call one.
-      read: name -> item; raises CorruptExample for a raw file to skip.
-      per_shard: items per shard.
-      max_corrupt: stop when more raw files than this cannot be read.
-
-    Raises:
-      ValueError: the folder has other content, there is nothing to prepare, or too many files are corrupt.
-    """
-    if not names:
-        raise ValueError(f"there is no {unit} to prepare")
-    plan = {"format": _FORMAT, "kind": kind, "settings": settings, "items": list(names)}
-    plan = json.loads(json.dumps(plan))  # as after reading: tuples become lists
-    parts = [names[i : i + per_shard] for i in range(0, len(names), per_shard)]
-    shards: list[dict[str, Any]] = []
-    skipped: list[str] = []
-    with lock(directory, "prepare"):
-        _check_plan(directory / "manifest.json", plan)
-        what = f"preparing {kind}, shards of {per_shard} {unit}s"
-        for number, part in enumerate(_progress.track(parts, what, len(parts), "shards")):
-            path = directory / f"{kind}-{number:05d}-of-{len(parts):05d}.array_record"
-            shard = _finished(path) or _write_shard(path, part, read, max_corrupt - len(skipped))
-            shards.append(shard)
-            skipped += shard["skipped"]
-        for reason in skipped:
-            print(f"skipped: {reason}", file=sys.stderr)
-        if not any(item["count"] for shard in shards for item in shard["items"]):
-            raise ValueError(f"{directory}: none of the {len(names)} raw files gave a record")
-        _files.write_whole(directory / "manifest.json", json.dumps(plan | {"shards": shards}))
 
 
 def _check_plan(path: Path, plan: dict[str, Any]) -> None:
@@ -218,12 +220,16 @@ def _checksum(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def open_prepared(directory: Path, kind: str) -> Prepared:
-    """Open a prepared folder. The size of each shard is checked; `--verify` and reading check its content.
+@contextlib.contextmanager
+def open_prepared(path: str | Path, name: str) -> Iterator[Prepared]:
+    """Context in which errors name the manifest of an opened folder; without a path, the default one of `name`.
+
+    The size of each shard is checked; `--verify` and reading check its content.
 
     Raises:
       ValueError: the folder is missing, unfinished, of another kind, or lacks a shard.
     """
+    directory, kind = _buckets.local_copy(path or default_folder(name)), _kind(name)
     manifest = _manifest(directory, kind)
     with _files.reading(directory / "manifest.json", "manifest"):
         files = [directory / Path(shard["file"]).name for shard in manifest["shards"]]
@@ -242,17 +248,18 @@ def open_prepared(directory: Path, kind: str) -> Prepared:
         source = grain.sources.ArrayRecordDataSource(parts)
     ends = list(itertools.accumulate(counts))
 
-    def name(row: int) -> str:
+    def name_of(row: int) -> str:
         return f"record {row} in {files[bisect.bisect_right(ends, row)]}"
 
     def read(row: int, size: int | None) -> bytes:
-        with decoding(name(row), "remove the shard and its .json and prepare again"):
+        with decoding(name_of(row), "remove the shard and its .json and prepare again"):
             raw = source[row]
         if size not in (None, len(raw)):
-            raise CorruptExample(f"{name(row)} has {len(raw)} bytes, but its manifest.json states {size}")
+            raise CorruptExample(f"{name_of(row)} has {len(raw)} bytes, but its manifest.json states {size}")
         return raw
 
-    return Prepared(manifest["settings"], items, read, name)
+    with _files.reading(directory / "manifest.json", f"manifest of {kind}"):
+        yield Prepared(manifest["settings"], items, read, name_of)
 
 
 def is_prepared(directory: Path) -> bool:

@@ -7,8 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from mvcl import _buckets, _files
-from mvcl.data._prepared import Item, Preparer, blocks, data_root, open_prepared, write_shards
+from mvcl.data._prepared import Conversion, Item, Preparer, blocks, open_prepared
 from mvcl.data._splits import ExampleSpec, Outline, Split
 from mvcl.data._utterances import VIEWS, read_files, read_raw
 
@@ -47,10 +46,10 @@ class PrepareSentiment(Preparer):
     allow_pickle: bool = False
     """Read a .pkl file or label.npz; only numpy arrays and plain containers are allowed in it."""
 
-    def _kind(self) -> tuple[str, Path]:
-        return "sentiment", _default(self.dataset)
+    def _name(self) -> str:
+        return f"sentiment_{self.dataset}"
 
-    def _write(self, directory: Path) -> None:
+    def _conversion(self) -> Conversion:
         features = dict(zip(VIEWS, (self.text, self.audio, self.vision)))
         if bool(self.source) == bool(self.labels) or (self.source and any(features.values())):
             raise ValueError("give --source, or --labels with --text, --audio and --vision")
@@ -79,7 +78,7 @@ class PrepareSentiment(Preparer):
             return [b"".join(cut.astype("<f4").tobytes() for cut in record) for record in cuts], facts, []
 
         settings = {"dataset": self.dataset, "shapes": list(zip(most, splits["train"].widths))}
-        write_shards(directory, "sentiment", settings, list(parts), read, per_shard=4, unit="block")
+        return settings, list(parts), read, 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -96,9 +95,7 @@ class Sentiment:
 
     def open(self) -> dict[str, Split]:
         """The splits `train`, `valid` (if there is one) and `test`."""
-        path = _buckets.local_copy(self.path or _default(self.dataset))
-        prepared = open_prepared(path, "sentiment")
-        with _files.reading(path / "manifest.json", "manifest of sentiment data"):
+        with open_prepared(self.path, f"sentiment_{self.dataset}") as prepared:
             items, split_of = prepared.items, prepared.of_records("split").astype(str)
             if (found := prepared.settings["dataset"]) != self.dataset:
                 raise ValueError(f"it was prepared for {found}, but data.dataset is {self.dataset}")
@@ -119,33 +116,25 @@ class Sentiment:
                     raise ValueError(f"it needs an id for each of {len(labels)} utterances")
         shapes = tuple(zip(lengths.max(0, initial=1).tolist(), widths.tolist()))
 
-        def opened(rows: np.ndarray) -> Split:
-            def read(row: int, epoch: int) -> tuple[np.ndarray, ...]:
-                sizes = lengths[rows[row]] * widths
-                flat = np.frombuffer(prepared.read(int(rows[row]), 4 * sizes.sum()), "<f4")
-                found = []
-                for cut, shape, (shift, scale) in zip(np.split(flat, np.cumsum(sizes)[:-1]), shapes, moments):
-                    cut = cut.reshape(-1, shape[1])
-                    found.append(np.full(shape, np.nan, np.float32))
-                    found[-1][: len(cut)] = (cut - shift) / scale if self.standardize else cut
-                return tuple(found)
+        def read(row: int, epoch: int) -> tuple[np.ndarray, ...]:
+            sizes = lengths[row] * widths
+            flat = np.frombuffer(prepared.read(row, 4 * sizes.sum()), "<f4")
+            found = []
+            for cut, shape, (shift, scale) in zip(np.split(flat, np.cumsum(sizes)[:-1]), shapes, moments):
+                cut = cut.reshape(-1, shape[1])
+                found.append(np.full(shape, np.nan, np.float32))
+                found[-1][: len(cut)] = (cut - shift) / scale if self.standardize else cut
+            return tuple(found)
 
-            present = None if lengths[rows].all() else lengths[rows] > 0
-            of_rows = None if groups is None else groups[rows]
-            spec = ExampleSpec(shapes, VIEWS, given=True)
-            return Split(labels[rows], (), spec, read, present=present, groups=of_rows)
-
+        spec = ExampleSpec(shapes, VIEWS, given=True)
+        whole = Split(labels, (), spec, read, present=lengths > 0, groups=groups)
         names = [name for name in ("train", "valid", "test") if name in split_of]
-        return {name: opened(np.flatnonzero(split_of == name)) for name in names}
+        return {name: whole.only(np.flatnonzero(split_of == name)) for name in names}
 
     def expected(self) -> Outline:
         """The published size of the training split, with the features of Koromilas 2025: BERT, HuBERT and CLIP."""
         size, longest = _PUBLISHED[self.dataset]
         return Outline(size, 0, ExampleSpec(tuple(zip(longest, _WIDTHS)), VIEWS, given=True))
-
-
-def _default(dataset: Dataset) -> Path:
-    return data_root(None) / f"mvcl_sentiment_{dataset}"
 
 
 def shortened(sequence: np.ndarray, most: int) -> np.ndarray:

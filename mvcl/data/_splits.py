@@ -159,7 +159,7 @@ class Split:
             self.class_names,
             self.spec,
             lambda row, epoch: self.read(int(rows[row]), epoch),
-            present=present,
+            present=None if present is None or present.all() else present,
             groups=groups,
             ids=tuple(self.ids[row] for row in rows) if self.ids else (),
         )
