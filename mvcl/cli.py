@@ -35,10 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if "--debug" in arguments:
             traceback.print_exc()
         print(f"mvcl: {_one_line(error)}", file=sys.stderr)
-        if (
-            number := getattr(error, "signal", None)
-        ) is not None:  # training.Interrupted, of all processes together
-            return int(128 + number)
+        if hasattr(error, "signal"):  # training.Interrupted, of all processes together
+            return int(128 + error.signal)
         return 2 if isinstance(error, ValueError) else 1
 
 

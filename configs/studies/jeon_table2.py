@@ -64,13 +64,13 @@ class AsPrinted(Claim):
         """How the answer is found."""
         return f"holds if every value is within {self.tolerance:g} of the printed one; else does not hold"
 
-    def about(self, study: Study) -> list[Cell]:
+    def about(self, study: Study) -> list[list[tuple[Cell, ...]]]:
         """The cells that the paper prints."""
-        return [cell for cell in study.cells if self.measure in cell.printed]
+        return [[(cell,)] for cell in study.cells if self.measure in cell.printed]
 
     def judge(self, found: Found) -> Verdict:
         """The answer from what was computed."""
-        cells = self.about(found.study)
+        cells = [cell for [(cell,)] in self.about(found.study)]
         off = {
             cell.name: max(abs(value - cell.printed[self.measure]) for value in values.values())
             for cell in cells
@@ -108,7 +108,7 @@ def _study(temperatures: Sequence[float], negatives: Sequence[int], seeds: int) 
             for number in negatives
         ],
         measures=(Measure("loss", digits=4, better=""), Measure("formula", digits=4, better="")),
-        claims=(AsPrinted(text, "Table 2, Section 4.5", "loss", tolerance=0.001),),
+        claims=(AsPrinted(text, "Table 2, Section 4.5", "loss", {}, tolerance=0.001),),
         columns="K",
         along="temperature",
         seeds=seeds,

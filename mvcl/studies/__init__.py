@@ -5,11 +5,10 @@ from typing import TYPE_CHECKING
 from mvcl import _lazy
 
 if TYPE_CHECKING:
-    from mvcl.studies._claims import Above, Gain, Trend, Within, difference
+    from mvcl.studies._claims import Above, Claim, Gain, Trend, Verdict, Within, difference
     from mvcl.studies._grid import (
         Baseline,
         Cell,
-        Claim,
         Factors,
         Found,
         Measure,
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
         Task,
         Training,
         Values,
-        Verdict,
         changed,
         costs,
         find,

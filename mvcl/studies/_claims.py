@@ -1,15 +1,21 @@
 """Intervals over seeds, and rules that decide the claims of a paper."""
 
+import abc
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from mvcl.metrics import Interval, interval
-from mvcl.studies._grid import Cell, Claim, Factors, Found, Study, Verdict, partner, select
+from mvcl.studies._grid import Cell, Factors, Found, Study, partner, select
 
 _SHOWN = 4  # comparisons of a claim in its reason
 _TOGETHER = "at 95% for all together (Bonferroni)"
+_ANSWERS = ("does not hold", "cannot tell", "holds")
+
+# One cell is compared by its values, two by their difference, four by the difference of their gains.
+Compared = tuple[Cell, ...]
 
 
 def difference(found: Found, first: Cell, second: Cell, measure: str, level: float = 0.95) -> Interval:
@@ -17,12 +23,71 @@ def difference(found: Found, first: Cell, second: Cell, measure: str, level: flo
     return interval(_minus(found.of(first, measure), found.of(second, measure)).values(), level)
 
 
+class Verdict(NamedTuple):
+    """The answer to a claim, "holds", "does not hold" or "cannot tell", and the numbers that decide, in words."""
+
+    answer: str
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim(abc.ABC):
+    """A statement of a paper about the cells of a study; a subclass is a rule that decides it."""
+
+    text: str
+    """The statement in our words."""
+    source: str
+    """Section, table or figure of the paper."""
+    measure: str
+    """Name of the measure that decides."""
+    cells: Factors
+    """Cells with these levels; all other factors may vary."""
+
+    @property
+    @abc.abstractmethod
+    def rule(self) -> str:
+        """How the answer is found, for readers."""
+
+    @abc.abstractmethod
+    def about(self, study: Study) -> list[list[Compared]]:
+        """Comparisons that have to hold, each followed by its steps, none of which may be refuted.
+
+        A claim about nothing is refused.
+        """
+
+    def _holds(self, of: Interval) -> bool:
+        return of.low > 0
+
+    def _refuted(self, of: Interval) -> bool:
+        return of.high < 0
+
+    def judge(self, found: Found) -> Verdict:
+        """The answer from what was measured, with the comparisons that decide, at most `_SHOWN`.
+
+        One refutes it. Refutation is corrected for their number (Bonferroni); that all hold needs no correction.
+        """
+        about, judged = self.about(found.study), []
+        level = 1 - 0.05 / sum(map(len, about))
+        for group in about:
+            values = [_values(found, cells, self.measure) for cells in group]
+            whole, *steps = map(interval, values)
+            holds = self._holds(whole) and not any(map(self._refuted, steps))
+            refuted = any(self._refuted(interval(of, level)) for of in values)
+            answer = "holds" if holds else "does not hold" if refuted else "cannot tell"
+            judged.append((answer, f"{_named(*group[0])}: {_text(whole)}"))
+        if len(judged) > _SHOWN:
+            judged.sort(key=lambda of: _ANSWERS.index(of[0]))
+        reasons, rest = [reason for _, reason in judged[:_SHOWN]], [one for one, _ in judged[_SHOWN:]]
+        if rest:
+            counts = ", ".join(f"{rest.count(one)} {one}" for one in _ANSWERS if one in rest)
+            reasons.append(f"and {len(rest)} more: {counts}")
+        return Verdict(min((one for one, _ in judged), key=_ANSWERS.index), "; ".join(reasons))
+
+
 @dataclasses.dataclass(frozen=True)
 class Above(Claim):
     """Some cells have a larger value than others; of a measure where less is better, exchange the two."""
 
-    cells: Factors
-    """Cells with these levels; all other factors may vary."""
     than: Sequence[Factors]
     """Each is put in place of a cell's own factors to find the cell that it is compared with."""
 
@@ -32,12 +97,8 @@ class Above(Claim):
     def rule(self) -> str:
         return f"{self._compared}: holds if all 95% intervals are above 0; does not hold if one is below 0, {_TOGETHER}"
 
-    def about(self, study: Study) -> list[tuple[Cell, ...]]:
-        """The compared cells."""
+    def about(self, study: Study) -> list[list[Compared]]:
         return _pairs(study, self.cells, self.than)
-
-    def judge(self, found: Found) -> Verdict:
-        return _decided(found, self, lambda of: of.low > 0, lambda of: of.high < 0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,22 +115,22 @@ class Gain(Above):
     def _compared(self) -> str:  # type: ignore[override]
         return f"differences of the gains from the first to the last {self.along}, paired by seed"
 
-    def about(self, study: Study) -> list[tuple[Cell, ...]]:
-        """First and last cell of a line, and those of the line that it is compared with."""
-        found: list[tuple[Cell, ...]] = []
+    def about(self, study: Study) -> list[list[Compared]]:
+        found: list[list[Compared]] = []
         for line, factors in itertools.product(_lines(study, self.cells, self.along), self.than):
             first, last = (partner(study, cell, factors) for cell in (line[0], line[-1]))
             if first is not None and last is not None and first is not line[0]:
-                found.append((line[0], line[-1], first, last))
+                found.append([(line[0], line[-1], first, last)])
         return found
 
 
 @dataclasses.dataclass(frozen=True)
 class Trend(Claim):
-    """A measure rises, or falls, along a factor of numbers."""
+    """A measure rises, or falls, along a factor of numbers.
 
-    cells: Factors
-    """Cells with these levels; factors beside `along` that still vary give one trend each."""
+    Factors beside `along` that still vary give one trend each.
+    """
+
     along: str
     """The factor."""
     rises: bool = True
@@ -84,31 +145,22 @@ class Trend(Claim):
             + _TOGETHER
         )
 
-    def about(self, study: Study) -> list[list[Cell]]:
-        """The lines that should rise or fall."""
-        return _lines(study, self.cells, self.along)
+    def about(self, study: Study) -> list[list[Compared]]:
+        lines = _lines(study, self.cells, self.along)
+        steps = [[(b, a) for a, b in itertools.pairwise(line)] if len(line) > 2 else [] for line in lines]
+        return [[(line[-1], line[0]), *of] for line, of in zip(lines, steps)]
 
-    def judge(self, found: Found) -> Verdict:
-        lines, answers, reasons = self.about(found.study), [], []
-        # The steps of each line, and from its first to its last cell, which of two cells is the step.
-        level = 1 - 0.05 / sum(len(line) if len(line) > 2 else 1 for line in lines)
-        for line in lines:
-            pairs = [(line[-1], line[0]), *((b, a) for a, b in itertools.pairwise(line))]
-            ways = pairs if self.rises else [pair[::-1] for pair in pairs]
-            whole, *steps = [difference(found, *pair, self.measure) for pair in ways]
-            holds = whole.low > 0 and not any(step.high < 0 for step in steps)
-            refuted = any(difference(found, *pair, self.measure, level).high < 0 for pair in ways)
-            answers.append(_answer(holds, refuted))
-            reasons.append(f"{_named(*pairs[0])}: {_text(difference(found, *pairs[0], self.measure))}")
-        return _verdict(answers, reasons)
+    def _holds(self, of: Interval) -> bool:
+        return of.low > 0 if self.rises else of.high < 0
+
+    def _refuted(self, of: Interval) -> bool:
+        return of.high < 0 if self.rises else of.low > 0
 
 
 @dataclasses.dataclass(frozen=True)
 class Within(Claim):
     """A measure, or its difference between cells, lies in a range: cells are alike, or a bound is not passed."""
 
-    cells: Factors
-    """Cells with these levels; all other factors may vary."""
     than: Sequence[Factors] = ()
     """Each is put in place of a cell's own factors to find the cell whose value is subtracted; none: the values."""
     low: float = -math.inf
@@ -123,25 +175,22 @@ class Within(Claim):
         inside = " and ".join(f"{end} {value:g}" for end, value in ends.items() if math.isfinite(value))
         return f"{what}: holds if all 95% intervals are {inside}; does not hold if one is wholly outside, {_TOGETHER}"
 
-    def about(self, study: Study) -> list[tuple[Cell, ...]]:
-        """The cells, or the compared cells."""
+    def about(self, study: Study) -> list[list[Compared]]:
         if self.than:
             return _pairs(study, self.cells, self.than)
-        return [(cell,) for cell in select(study, self.cells)]
+        return [[(cell,)] for cell in select(study, self.cells)]
 
-    def judge(self, found: Found) -> Verdict:
-        return _decided(
-            found,
-            self,
-            lambda of: self.low <= of.low and of.high <= self.high,
-            lambda of: of.high < self.low or of.low > self.high,
-        )
+    def _holds(self, of: Interval) -> bool:
+        return self.low <= of.low and of.high <= self.high
+
+    def _refuted(self, of: Interval) -> bool:
+        return of.high < self.low or of.low > self.high
 
 
-def _pairs(study: Study, cells: Factors, than: Sequence[Factors]) -> list[tuple[Cell, ...]]:
+def _pairs(study: Study, cells: Factors, than: Sequence[Factors]) -> list[list[Compared]]:
     """The cells with their partners; a cell is not compared with itself."""
     pairs = [(cell, partner(study, cell, factors)) for cell in select(study, cells) for factors in than]
-    return [(cell, other) for cell, other in pairs if other is not None and other is not cell]
+    return [[(cell, other)] for cell, other in pairs if other is not None and other is not cell]
 
 
 def _lines(study: Study, factors: Factors, along: str) -> list[list[Cell]]:
@@ -160,50 +209,22 @@ def _minus(a: Mapping[int, float], b: Mapping[int, float]) -> dict[int, float]:
     return {seed: a[seed] - b[seed] for seed in a if seed in b}
 
 
-def _decided(
-    found: Found, claim: Claim, holds: Callable[[Interval], bool], refuted: Callable[[Interval], bool]
-) -> Verdict:
-    """A claim about the values of cells, their differences, or the differences of gains: all have to hold.
-
-    One refutes it. Refutation is corrected for their number (Bonferroni); that all hold needs no correction.
-    """
-    answers, reasons = [], []
-    about = claim.about(found.study)
-    for cells in about:
-        of = [found.of(cell, claim.measure) for cell in cells]
-        values, name = of[0], cells[0].name
-        if len(cells) == 2:
-            values, name = _minus(*of), _named(*cells)
-        elif len(cells) == 4:
-            values = _minus(_minus(of[1], of[0]), _minus(of[3], of[2]))
-            name = f"gain of {cells[1].name} - that of {cells[3].name}"
-        whole = interval(values.values())
-        answers.append(_answer(holds(whole), refuted(interval(values.values(), 1 - 0.05 / len(about)))))
-        reasons.append(f"{name}: {_text(whole)}")
-    return _verdict(answers, reasons)
+def _values(found: Found, cells: Compared, measure: str) -> list[float]:
+    """What is judged, of the seeds that all cells have."""
+    of = [found.of(cell, measure) for cell in cells]
+    if len(of) == 4:
+        of = [_minus(of[1], of[0]), _minus(of[3], of[2])]
+    return [*(_minus(*of) if len(of) == 2 else of[0]).values()]
 
 
-def _answer(holds: bool, refuted: bool) -> str:
-    return "holds" if holds else "does not hold" if refuted else "cannot tell"
-
-
-def _verdict(answers: Sequence[str], reasons: Sequence[str]) -> Verdict:
-    """The answer to all, with the comparisons that decide, at most `_SHOWN`, and how many others there are."""
-    ranked = ("does not hold", "cannot tell", "holds")
-    answer = next((a for a in ranked if a in answers), "holds")
-    if len(reasons) <= _SHOWN:
-        return Verdict(answer, "; ".join(reasons))
-    ordered = sorted(zip(answers, reasons), key=lambda pair: ranked.index(pair[0]))
-    rest = [one for one, _ in ordered[_SHOWN:]]
-    counts = ", ".join(f"{rest.count(one)} {one}" for one in ranked if one in rest)
-    shown = "; ".join(reason for _, reason in ordered[:_SHOWN])
-    return Verdict(answer, f"{shown}; and {len(rest)} more: {counts}")
-
-
-def _named(first: Cell, second: Cell) -> str:
-    """The difference of two cells in words: the factors in which they differ, and behind them those they share."""
+def _named(*cells: Cell) -> str:
+    """What is judged, in words: of a difference the factors that differ, and behind them those that are shared."""
+    if len(cells) != 2:
+        name = cells[0].name
+        return name if len(cells) == 1 else f"gain of {cells[1].name} - that of {cells[3].name}"
+    first, second = cells
     differ = [name for name, level in first.factors.items() if second.factors[name] != level]
-    one, other = (", ".join(f"{name} {cell.factors[name]}" for name in differ) for cell in (first, second))
+    one, other = (", ".join(f"{name} {cell.factors[name]}" for name in differ) for cell in cells)
     shared = ", ".join(f"{name} {level}" for name, level in first.factors.items() if name not in differ)
     return f"{one} - {other}" + (f" ({shared})" if shared else "")
 

@@ -1,12 +1,11 @@
 """A study: the cells of a table or a figure, what is measured of each, and what the paper prints; and study files."""
 
-import abc
 import dataclasses
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -136,38 +135,6 @@ class Measure:
     """Which values are better, for readers: "higher", "lower" or ""."""
 
 
-class Verdict(NamedTuple):
-    """The answer to a claim, "holds", "does not hold" or "cannot tell", and the numbers that decide, in words."""
-
-    answer: str
-    reason: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Claim(abc.ABC):
-    """A statement of a paper about the cells of a study."""
-
-    text: str
-    """The statement in our words."""
-    source: str
-    """Section, table or figure of the paper."""
-    measure: str
-    """Name of the measure that decides."""
-
-    @property
-    @abc.abstractmethod
-    def rule(self) -> str:
-        """How the answer is found, for readers."""
-
-    @abc.abstractmethod
-    def about(self, study: "Study") -> Sequence[Any]:
-        """What of the study the claim is about; a claim about nothing is refused."""
-
-    @abc.abstractmethod
-    def judge(self, found: "Found") -> Verdict:
-        """The answer from what was measured."""
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Study:
     """A grid of cells with their measures; at one scale, as a function of a file in configs/studies returns it."""
@@ -179,8 +146,8 @@ class Study:
     cells: Sequence[Cell]
     measures: Sequence[Measure]
     """The first is that of the figure."""
-    claims: Sequence[Claim] = ()
-    """What the paper says that its cells show."""
+    claims: Sequence[Any] = ()
+    """What the paper says that its cells show, each a `Claim`."""
     columns: str | None = None
     """Factor whose levels are columns; None: the measures are the columns."""
     reference: Factors | None = None

@@ -52,7 +52,7 @@ def test_differences_that_the_papers_state_follow_from_the_printed_numbers():
     gains = [printed["SEM+InfoNCE", name] - printed["InfoNCE", name] for name in sets]
     np.testing.assert_allclose(gains, [26.0, 13.6, 4.1, 7.3, 11.7], atol=1e-9)
     for claim in xu.claims:
-        for cell, other in claim.about(xu):
+        for [(cell, other)] in claim.about(xu):
             assert cell.printed[claim.measure] > other.printed[claim.measure]
     domains = {tuple(c.factors.values()): c.printed["5 to 1"] for c in opened(P + "table2").cells}
     names = {domain for _, domain in domains}

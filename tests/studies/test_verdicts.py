@@ -130,11 +130,11 @@ def test_refutation_is_corrected_for_the_number_of_comparisons():
 
 def test_above_compares_cells_with_the_same_other_factors():
     factors = [{"f": f, "k": k} for f in "ab" for k in (2, 4)]
-    pairs = [(a.name, b.name) for a, b in ABOVE.about(study_of(factors, [ABOVE]))]
+    pairs = [(a.name, b.name) for [(a, b)] in ABOVE.about(study_of(factors, [ABOVE]))]
     assert pairs == [(f"f a, k {k}", f"f b, k {k}") for k in (2, 4)]
     # A cell is not compared with itself, nor with one that is not there.
     everything = Above(**KEYS, cells={}, than=({"f": "a"},))
-    assert [a.name for a, _ in everything.about(study_of(factors[1:], [everything]))] == ["f b, k 4"]
+    assert [a.name for [(a, _)] in everything.about(study_of(factors[1:], [everything]))] == ["f b, k 4"]
 
 
 LINE = [{"f": "a", "k": k} for k in (8, 2, 4)]  # in no order
