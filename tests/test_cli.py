@@ -127,11 +127,6 @@ def test_lists_configs_with_their_variants(capsys):
     ]  # `mvcl study --list` has those
     first = lines.index("koromilas/cifar")
     assert "CIFAR-10 and CIFAR-100" in lines[first + 1]
-    assert [line.split()[0] for line in lines[first + 2 : first + 5]] == [
-        "koromilas/cifar:cifar10",
-        "koromilas/cifar:cifar100",
-        "koromilas/cifar:smoke",
-    ]
     variants = [line for line in lines if line.startswith("    ")]
     assert all(len(line.split(None, 1)) == 2 for line in variants)
     for source in (*names, *(line.split()[0] for line in variants)):
@@ -247,23 +242,14 @@ def test_debug_prints_a_traceback(capsys):
 
 
 OWN = """
-import dataclasses
-from mvcl import augment, data, losses, models
-from mvcl.training import Config, Mesh, Train, Views
+from dataclasses import replace
+from mvcl import losses, training
 
 def my_loss(z):
     return losses.mv_dhel(z)
 
-@dataclasses.dataclass(frozen=True)
-class MyEncoder:
-    def build(self, input_shape, *, dtype, rngs):
-        return models.MLP(widths=(4,)).build(input_shape, dtype=dtype, rngs=rngs)
-
 def get_config():
-    return Config(
-        data=data.Digits(), views=Views(k=2, policy=augment.digits()), encoder=MyEncoder(),
-        head=models.MLPHead(out=4), objective=my_loss, train=Train(steps=2, batch_size=32), mesh=Mesh(data=1),
-    )
+    return replace(training.load("digits:smoke"), objective=my_loss)
 """
 
 
@@ -271,7 +257,7 @@ def get_config():
 def test_run_with_own_code_is_opened_with_its_config_file_only(tmp_path, capsys):
     file, workdir = tmp_path / "own.py", tmp_path / "run"
     file.write_text(OWN)
-    assert run("train", file, "--workdir", workdir) == 0
+    assert run("train", file, "--workdir", workdir, *SMALL) == 0
     small = "--seeds 1 --train.steps 2 --train.batch-size 32 --views.k 2 --views.policy.rand-augment-ops 0"
     for command, options in (("evaluate", []), ("finetune", small.split())):
         assert run(command, workdir, *options) == 2

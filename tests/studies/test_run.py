@@ -93,18 +93,8 @@ def test_failed_cells_are_named_and_run_again(tmp_path, work, monkeypatch):
     assert calls(tmp_path)[6:] == ["2 0", "2 1", "2 2"]
 
 
-def test_a_stopped_study_goes_on(tmp_path, work):
-    (tmp_path / "calls.stop").touch()
-    with pytest.raises(training.Interrupted):
-        studies.run(study(tmp_path), work)
-    assert states(study(tmp_path), work) == {"missing"}
-    (tmp_path / "calls.stop").unlink()
-    assert studies.run(study(tmp_path), work) == 0
-    assert len(calls(tmp_path)) == 6
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_a_study_at_once(tmp_path, work, number):
+def test_a_signal_ends_a_study_at_once_and_it_goes_on(tmp_path, work, number):
     before = signal.getsignal(number)
     (tmp_path / "calls.signal").write_text(str(int(number)))
     with pytest.raises(KeyboardInterrupt):
@@ -112,6 +102,9 @@ def test_a_signal_ends_a_study_at_once(tmp_path, work, number):
     assert calls(tmp_path) == ["1 0"]
     assert states(study(tmp_path), work) == {"missing"}
     assert signal.getsignal(number) is before
+    (tmp_path / "calls.signal").unlink()
+    assert studies.run(study(tmp_path), work) == 0
+    assert len(calls(tmp_path)) == 7
 
 
 def test_a_changed_config_is_stale_until_asked_for(tmp_path, work):
