@@ -32,7 +32,10 @@ _ALIASES = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Folder:
-    """A folder of images: PATH/train/CLASS/*.jpg and PATH/test/CLASS/*.jpg (or `val`); sizes may differ."""
+    """A folder of images: PATH/train/CLASS/*.jpg and PATH/test/CLASS/*.jpg (or `val`); sizes may differ.
+
+    With class folders directly under PATH, every fifth image of each class, in name order, is in the test split.
+    """
 
     path: str = ""
     """The folder."""
@@ -42,12 +45,19 @@ class Folder:
     def open(self) -> dict[str, Split]:
         """The splits `train` and `test`."""
         root = _buckets.local_copy(self.path)
+        if not self.path or not root.is_dir():
+            raise ValueError(f"data.path must be a folder of images, got {self.path!r}")
         folders = {"train": root / "train", "test": root / ("test" if (root / "test").is_dir() else "val")}
-        if not self.path or not all(folder.is_dir() for folder in folders.values()):
-            raise ValueError(
-                f"data.path must be a folder of images with folders train and test, or val, got {self.path!r}"
-            )
-        parts = {part: _image_files(folder) for part, folder in folders.items()}
+        if folders["train"].is_dir():
+            if not folders["test"].is_dir():
+                raise ValueError(f"{root} has a train folder but no test or val folder")
+            parts = {part: _image_files(folder) for part, folder in folders.items()}
+        else:
+            files = _image_files(root)
+            parts = {
+                "train": {c: [f for i, f in enumerate(v) if i % 5 != 4] for c, v in files.items()},
+                "test": {c: v[4::5] for c, v in files.items()},
+            }
         names = keep(tuple(parts["train"]), self.classes)
         if extra := sorted(parts["test"].keys() - parts["train"].keys()):
             raise ValueError(f"{folders['test']} has classes that train lacks: {', '.join(extra[:5])}")
@@ -79,8 +89,8 @@ class Arrays:
 
     Per split `train` and `test`: `train_images` (N, H, W) or (N, H, W, C), uint8 or floating in [0, 1], or the
     concatenated encoded files as `train_jpeg` (bytes, uint8) with `train_offsets` (N + 1,); and `train_labels` (N,)
-    integers. `x_train`, `y_train`, `x_test`, `y_test` are accepted too. `class_names` is optional. The file is read
-    without pickle.
+    integers. `x_train`, `y_train`, `x_test`, `y_test` are accepted too. `class_names` is optional. With only `images`
+    and `labels`, every fifth row is in the test split. The file is read without pickle.
     """
 
     path: str = ""
@@ -97,8 +107,15 @@ class Arrays:
             raise ValueError(f"data.path must be an .npz file, got {self.path!r}")
         arrays = {_ALIASES.get(name, name): value for name, value in _files.read_npz(path).items()}
         with _files.reading(self.path, ".npz file of images"):
-            labels = {part: _array(arrays, f"{part}_labels").reshape(-1) for part in ("train", "test")}
-            every = np.concatenate(list(labels.values()))
+            if "images" in arrays and "labels" in arrays:
+                images, labels = arrays["images"], arrays["labels"]
+                if np.shape(images)[:1] != np.shape(labels)[:1]:
+                    raise ValueError(f"it has images {np.shape(images)} and labels {np.shape(labels)}")
+                test = np.arange(len(images)) % 5 == 4
+                for part, rows in (("train", ~test), ("test", test)):
+                    arrays |= {f"{part}_images": images[rows], f"{part}_labels": labels[rows]}
+            numbers = {part: _array(arrays, f"{part}_labels").reshape(-1) for part in ("train", "test")}
+            every = np.concatenate(list(numbers.values()))
             if every.dtype.kind not in "iu" or not ((every >= 0) & (every < _MOST_CLASSES)).all():
                 raise ValueError(
                     f"labels must be integers from 0, less than {_MOST_CLASSES}, got {every.dtype}"
@@ -107,8 +124,8 @@ class Arrays:
             names = tuple(str(name) for name in arrays.get("class_names", np.arange(count)).reshape(-1))
             if len(names) < count:
                 raise ValueError(f"class_names has {len(names)} names for labels up to {count - 1}")
-            limits = dict(zip(labels, self.first or (None, None), strict=True))
-            return {part: self._split(arrays, part, of, names, limits[part]) for part, of in labels.items()}
+            limits = dict(zip(numbers, self.first or (None, None), strict=True))
+            return {part: self._split(arrays, part, of, names, limits[part]) for part, of in numbers.items()}
 
     def _split(
         self,
@@ -213,11 +230,16 @@ def image_split(
     one = split.spec.image_shape
     if one is None or len(split) * math.prod(one) > _IN_MEMORY_BYTES or math.prod(one) > _SMALL:
         return split
+    images = np.empty((len(split), *one), np.uint8)
+
+    def fill(row: int) -> None:
+        images[row] = read(row, 0)[0]
+
     try:
-        images = _each(lambda row: read(row, 0)[0], len(split), f"decoding {origin}")
+        _each(fill, len(split), f"decoding {origin}")
     except CorruptExample:
         return split  # the reader handles the corrupt image
-    return dataclasses.replace(split, arrays=(np.stack(images),))
+    return dataclasses.replace(split, arrays=(images,))
 
 
 def decode(data: Path | io.BytesIO, mode: str = "RGB") -> np.ndarray:

@@ -99,6 +99,21 @@ def test_folder_of_different_sizes_and_fewer_classes(tmp_path, rng):
     np.testing.assert_array_equal(split.read(6, 0)[0], expected["train", "dog", 1])
 
 
+def test_without_parts_every_fifth_is_held_out(tmp_path, rng):
+    images, labels = rng.integers(0, 256, (10, 4, 5), np.uint8), np.arange(10) % 3
+    np.savez(tmp_path / "b.npz", images=images, labels=labels)
+    (tmp_path / "a").mkdir()
+    for i, image in enumerate(images):
+        Image.fromarray(image).save(tmp_path / "a" / f"{i}.png")
+    for source in (data.Arrays(path=str(tmp_path / "b.npz")), data.Folder(path=str(tmp_path))):
+        splits = source.open()
+        assert (len(splits["train"]), len(splits["test"])) == (8, 2)
+        np.testing.assert_array_equal(splits["test"].arrays[0][..., 0], images[[4, 9]])
+    (tmp_path / "train").mkdir()
+    with pytest.raises(ValueError, match="has a train folder but no test or val folder"):
+        source.open()
+
+
 def test_folder_of_grey_images_with_val(tmp_path, rng):
     for part in ("train", "val"):
         (tmp_path / part / "a").mkdir(parents=True)
