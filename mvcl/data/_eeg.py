@@ -245,10 +245,10 @@ class Eeg:
             subjects, groups = np.unique(prepared.of_records("subject").astype(str), return_inverse=True)
             groups, number = groups.astype(np.int32), len(subjects)
             names = tuple(channels) or tuple(there)
-            picked = [_number(name, there, "it") for name in names]
             held_out = max(1, round(self.test_fraction * number))
             if held_out >= number:
                 raise ValueError(f"it has {number} subjects, of which {held_out} would be held out")
+        picked = [_number(channel, there, folder or f"mvcl_{name}") for channel in names]
         test = np.isin(groups, np.random.default_rng(self.split_seed).permutation(number)[:held_out])
 
         def read(row: int, epoch: int) -> tuple[np.ndarray, ...]:

@@ -34,6 +34,12 @@ def write(root, rng, domains=DOMAINS, without=()):
     return pixels
 
 
+@pytest.fixture
+def pixels(tmp_path, rng):
+    """DomainNet's folder at `tmp_path`/raw: the pixels of its images by path."""
+    return write(tmp_path / "raw", rng)
+
+
 def opened(root, **options):
     options = {"classes_per_draw": 3, "domains": DOMAINS, "held_out": "real", **options}
     return data.DomainNet(path=str(root), **options).open()
@@ -46,14 +52,12 @@ def path_of(pixels, image):
 
 
 @pytest.mark.parametrize("prepared", [False, True])
-def test_every_list_is_a_split(tmp_path, rng, prepared):
-    pixels = write(tmp_path / "raw", rng)
-    root = tmp_path / "raw"
+def test_every_list_is_a_split(tmp_path, pixels, prepared):
     if prepared:
-        root = tmp_path / "out"
-        data.PrepareDomains(source=str(tmp_path / "raw"), domains=DOMAINS, directory=str(root)).run()
-        data.PrepareDomains(directory=str(root), verify=True).run()
-    splits = opened(root)
+        out = str(tmp_path / "out")
+        data.PrepareDomains(source=str(tmp_path / "raw"), domains=DOMAINS, directory=out).run()
+        data.PrepareDomains(directory=out, verify=True).run()
+    splits = opened(tmp_path / ("out" if prepared else "raw"))
     assert sorted(splits) == sorted([f"{d}/{p}" for d in DOMAINS for p in COUNTS] + ["train", "seen", "test"])
     for domain, part in itertools.product(DOMAINS, COUNTS):
         split = splits[f"{domain}/{part}"]
@@ -72,9 +76,8 @@ def corner(views, epoch, index):
     return tuple(view[:4, :4] for view in views)
 
 
-def test_example_has_one_image_of_its_class_per_training_domain(tmp_path, rng):
-    pixels = write(tmp_path, rng)
-    train = opened(tmp_path, draw_seed=3)["train"]
+def test_example_has_one_image_of_its_class_per_training_domain(tmp_path, pixels):
+    train = opened(tmp_path / "raw", draw_seed=3)["train"]
     # 24 training images in two domains: 12 examples of two images, 4 draws of 3 classes
     assert (len(train), train.draws.size) == (12, 3)
     assert (train.spec.view_names, train.class_names) == (("clipart", "quickdraw"), CLASSES)
@@ -93,18 +96,13 @@ def test_example_has_one_image_of_its_class_per_training_domain(tmp_path, rng):
     # 4 x 4 pairs for each of 3 classes; 40 draws of 16 miss a given pair with probability (15/16)^40 = 0.08
     assert len(seen) > 0.8 * 48
     for seed in (3, 4):
-        other = opened(tmp_path, draw_seed=seed)["train"]
-        same = [
-            (a.shape == b.shape and (a == b).all())
-            for row in rows
-            for a, b in zip(other.read(row, 7), train.read(row, 7))
-        ]
+        other = opened(tmp_path / "raw", draw_seed=seed)["train"]
+        same = [np.array_equal(a, b) for row in rows for a, b in zip(other.read(row, 7), train.read(row, 7))]
         assert all(same) == (seed == 3)
 
 
-def test_batches_larger_than_the_classes_are_draws_of_different_classes(tmp_path, rng):
-    write(tmp_path, rng)
-    train = opened(tmp_path, classes_per_draw=2)["train"]
+def test_batches_larger_than_the_classes_are_draws_of_different_classes(tmp_path, pixels):
+    train = opened(tmp_path / "raw", classes_per_draw=2)["train"]
     whole = list(itertools.islice(data.batches(train, batch_size=8, seed=0, crop=corner), 4))
     for batch in whole:
         assert all(len(set(draw)) == 2 for draw in batch["labels"].reshape(4, 2).tolist())
@@ -118,12 +116,11 @@ def test_batches_larger_than_the_classes_are_draws_of_different_classes(tmp_path
                 np.testing.assert_array_equal(found, expected[4 * process : 4 * process + 4])
 
 
-def test_an_unreadable_image_is_replaced_by_one_of_its_class(tmp_path, rng, capsys):
-    pixels = write(tmp_path, rng)
-    train = opened(tmp_path)["train"]
+def test_an_unreadable_image_is_replaced_by_one_of_its_class(tmp_path, pixels, capsys):
+    train = opened(tmp_path / "raw")["train"]
     whole = list(itertools.islice(data.batches(train, batch_size=6, seed=0, crop=corner), 8))
     damaged = "clipart/ant/clipart_002_train000000.png"
-    (tmp_path / damaged).write_bytes(b"no image")
+    (tmp_path / "raw" / damaged).write_bytes(b"no image")
     stream = data.batches(train, batch_size=6, seed=0, crop=corner, reading=data.Reading(limit=12))
     replaced = 0
     for before, batch in zip(whole, stream):
@@ -142,7 +139,7 @@ def test_an_unreadable_image_is_replaced_by_one_of_its_class(tmp_path, rng, caps
     assert damaged in capsys.readouterr().err
     for path in pixels:
         if path.startswith("clipart/ant/"):
-            (tmp_path / path).write_bytes(b"no image")
+            (tmp_path / "raw" / path).write_bytes(b"no image")
     stream = data.batches(train, batch_size=6, seed=0, crop=corner, reading=data.Reading(limit=12))
     with pytest.raises(
         data.CorruptExample, match=r"none of the 16 draws for training example \d+ can be read"
@@ -150,10 +147,9 @@ def test_an_unreadable_image_is_replaced_by_one_of_its_class(tmp_path, rng, caps
         list(itertools.islice(stream, 8))
 
 
-def test_raises_when_a_class_may_be_its_own_negative(tmp_path, rng):
-    write(tmp_path, rng)
+def test_raises_when_a_class_may_be_its_own_negative(tmp_path, pixels):
     config = training.Config(
-        data=data.DomainNet(path=str(tmp_path), domains=DOMAINS, held_out="real", classes_per_draw=3),
+        data=data.DomainNet(path=str(tmp_path / "raw"), domains=DOMAINS, held_out="real", classes_per_draw=3),
         views=training.Views(k=2, policy=augment.simclr(image_size=8)),
         encoder=models.ConvNet(widths=(2, 2)),
         train=training.Train(batch_size=6),
@@ -166,7 +162,7 @@ def test_raises_when_a_class_may_be_its_own_negative(tmp_path, rng):
         training.prepare(config)
     training.prepare(dataclasses.replace(config, train=dataclasses.replace(config.train, group=3)))
     with pytest.raises(ValueError, match=r"classes_per_draw must be .* at most the 3 classes .* got 4"):
-        opened(tmp_path, classes_per_draw=4)
+        opened(tmp_path / "raw", classes_per_draw=4)
 
 
 def test_omits_classes_missing_in_a_training_domain(tmp_path, rng):
@@ -184,9 +180,8 @@ def test_omits_classes_missing_in_a_training_domain(tmp_path, rng):
         opened(tmp_path, classes=("alarm_clock", "alarm_clock"))
 
 
-def test_without_a_held_out_domain(tmp_path, rng):
-    write(tmp_path, rng)
-    splits = opened(tmp_path, held_out="")
+def test_without_a_held_out_domain(tmp_path, pixels):
+    splits = opened(tmp_path / "raw", held_out="")
     assert splits["train"].spec.view_names == DOMAINS
     assert splits["test"].labels.tolist() == [0, 0, 1, 1, 2, 2] * 3
     assert splits["test"].read(8, 0)[0].shape == splits["quickdraw/test"].read(2, 0)[0].shape == (5, 5, 3)
@@ -205,12 +200,14 @@ def test_without_a_held_out_domain(tmp_path, rng):
         ("real/bee/x.png 1", "line 7: class 1 is bee, elsewhere bee is class 1 and class 1 is alarm_clock"),
     ],
 )
-def test_raises_on_bad_lines(tmp_path, rng, line, message):
-    write(tmp_path, rng)
-    with open(tmp_path / "real_test.txt", "a") as file:
+def test_raises_on_bad_lines(tmp_path, pixels, line, message):
+    with open(tmp_path / "raw" / "real_test.txt", "a") as file:
         file.write(line + "\n")
     with pytest.raises(ValueError, match=message):
-        opened(tmp_path)
+        opened(tmp_path / "raw")
+    (tmp_path / "raw" / "real_train.txt").write_text("\n")
+    with pytest.raises(ValueError, match=r"real_train\.txt is not .* it names no image"):
+        opened(tmp_path / "raw")
 
 
 @pytest.mark.parametrize(
@@ -222,22 +219,17 @@ def test_raises_on_bad_lines(tmp_path, rng, line, message):
         ({"held_out": "sketch"}, "held_out must be one of clipart, quickdraw, real, or empty; got 'sketch'"),
         ({"domains": ("clipart", "real")}, "at least 2 domains for training, got clipart"),
         ({"domains": ("clipart", "clipart", "real")}, "domains must be different names"),
-        ({"root": "empty"}, r"real_train\.txt is not .* it names no image"),
     ],
 )
-def test_raises_on_bad_folders_and_options(tmp_path, rng, monkeypatch, options, message):
+def test_raises_on_bad_folders_and_options(tmp_path, pixels, monkeypatch, options, message):
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "root"))
     monkeypatch.chdir(tmp_path)
-    for name in ("raw", "empty"):
-        write(tmp_path / name, rng)
-    (tmp_path / "empty" / "real_train.txt").write_text("\n")
     with pytest.raises(ValueError, match=message):
         opened(**{"root": "raw", **options})
 
 
-def test_prepare_skips_and_logs_damaged_images(tmp_path, rng, capsys, monkeypatch):
+def test_prepare_skips_and_logs_damaged_images(tmp_path, pixels, capsys, monkeypatch):
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "root"))
-    write(tmp_path / "raw", rng)
     truncated = tmp_path / "raw" / "clipart" / "ant" / "clipart_002_train000001.png"
     truncated.write_bytes(truncated.read_bytes()[:60])
     splits = opened(tmp_path / "raw")

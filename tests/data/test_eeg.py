@@ -1,5 +1,6 @@
 """Sleep recordings written by the test in WFDB's and EDF's own formats."""
 
+import dataclasses
 import json
 import math
 
@@ -90,11 +91,31 @@ HYPNOGRAM = [(0, 60, "Sleep stage W"), (60, 90, "Sleep stage 3"), (150, 60, "Sle
 HYPNOGRAM += [(210, 30, "Movement time"), (240, 45, "Sleep stage 2"), (285, 30, "Sleep stage ?")]
 
 
-def test_physionet_windows_are_the_signal_resampled_and_scaled(tmp_path):
-    for i in range(4):
-        write_physionet(tmp_path / "raw", f"tr0{i}-0001", scale=1 + i)
-    options = PrepareEeg(source=str(tmp_path / "raw"), directory=str(tmp_path / "out"))
-    assert options.run() == tmp_path / "out"
+@pytest.fixture
+def records(tmp_path):
+    """Writes so many records into `raw`; returns the options that prepare them into `out`."""
+
+    def write(count, **options):
+        for i in range(count):
+            write_physionet(tmp_path / "raw", f"tr0{i}-0001", **{"scale": 1 + i % 4, **options})
+        return PrepareEeg(source=str(tmp_path / "raw"), directory=str(tmp_path / "out"))
+
+    return write
+
+
+def follow(split, starts):
+    """Rows of a split, each by the second at which its window starts, are the scaled sines."""
+    for row, start in starts:
+        time = start + np.arange(3000) / 100
+        for view, found in enumerate(split.read(row, 0)):
+            expected = SINE * np.sin(2 * np.pi * (0.513 + 0.247 * view) * time)
+            # half precision, quantised samples, the filter's ripple, and quartiles of a finite sample
+            np.testing.assert_allclose(found, expected, atol=0.01)
+            assert found.dtype == np.float32
+
+
+def test_physionet_windows_are_the_signal_resampled_and_scaled(tmp_path, records):
+    assert records(4).run() == tmp_path / "out"
     splits = Eeg(path=str(tmp_path / "out"), test_fraction=0.25).open()
     assert {name: len(split) for name, split in splits.items()} == {"train": 24, "test": 8}
     split = splits["train"]
@@ -103,13 +124,7 @@ def test_physionet_windows_are_the_signal_resampled_and_scaled(tmp_path):
     assert split.labels.tolist() == [0, 0, 1, 1, 1, 4, 4, 4] * 3
     assert np.bincount(split.groups).tolist().count(8) == 3
     assert not set(splits["test"].groups) & set(split.groups)
-    for row, start in ((0, 15), (4, 135), (7, 225), (8, 15)):
-        time = start + np.arange(3000) / 100
-        for view, found in enumerate(split.read(row, 0)):
-            expected = SINE * np.sin(2 * np.pi * (0.513 + 0.247 * view) * time)
-            # half precision, quantised samples, the filter's ripple, and quartiles of a finite sample
-            np.testing.assert_allclose(found, expected, atol=0.01)
-            assert found.dtype == np.float32
+    follow(split, ((0, 15), (4, 135), (7, 225), (8, 15)))
     np.testing.assert_array_equal(split.take(np.array([3, 1]))[2][1], split.read(1, 0)[2])
 
 
@@ -127,32 +142,24 @@ def test_sleep_edfx_windows_follow_the_hypnogram(tmp_path):
     split = next(split for split in splits.values() if len(split) == 16)
     assert split.spec.view_names == ("EEG Fpz-Cz", "EEG Pz-Oz")
     assert set(split.groups) == {split.groups[0]}
-    for row, start in ((0, 0), (7, 240), (9, 30)):
-        time = start + np.arange(3000) / 100
-        for view, found in enumerate(split.read(row, 0)):
-            expected = SINE * np.sin(2 * np.pi * (0.513 + 0.247 * view) * time)
-            np.testing.assert_allclose(found, expected, atol=0.01)
+    follow(split, ((0, 0), (7, 240), (9, 30)))
 
 
-def test_channels_are_chosen_in_order_and_listed_when_unknown(tmp_path):
-    for i in range(2):
-        write_physionet(tmp_path / "raw", f"tr0{i}-0001")
-    raw, out = str(tmp_path / "raw"), str(tmp_path / "out")
+def test_channels_are_chosen_in_order_and_listed_when_unknown(tmp_path, records):
+    prepare, two = records(2), str(tmp_path / "two")
     with pytest.raises(ValueError, match=r"no channel 'Fz'; it has 'F3-M2', .*'SaO2'"):
-        PrepareEeg(source=raw, directory=out, channels=("F3-M2", "Fz")).run()
-    PrepareEeg(source=raw, directory=str(tmp_path / "two"), channels=("O1-M2", "F3-M2"), rate=50).run()
-    split = Eeg(path=str(tmp_path / "two"), channels=("F3-M2",)).open()["train"]
+        dataclasses.replace(prepare, channels=("F3-M2", "Fz")).run()
+    dataclasses.replace(prepare, directory=two, channels=("O1-M2", "F3-M2"), rate=50).run()
+    split = Eeg(path=two, channels=("F3-M2",)).open()["train"]
     assert (split.spec.view_names, split.spec.shapes) == (("F3-M2",), ((1500,),))
     time = 15 + np.arange(1500) / 50
     np.testing.assert_allclose(split.read(0, 0)[0], SINE * np.sin(2 * np.pi * 0.513 * time), atol=0.01)
-    with pytest.raises(ValueError, match="no channel 'C3-M2'; it has 'O1-M2', 'F3-M2'"):
-        Eeg(path=str(tmp_path / "two"), channels=("C3-M2",)).open()
+    with pytest.raises(ValueError, match="two has no channel 'C3-M2'; it has 'O1-M2', 'F3-M2'"):
+        Eeg(path=two, channels=("C3-M2",)).open()
 
 
-def test_prepare_resumes_after_an_interruption(tmp_path, monkeypatch):
-    for i in range(10):
-        write_physionet(tmp_path / "raw", f"tr0{i}-0001", seconds=100, stages=((0, "N2"),))
-    options = PrepareEeg(source=str(tmp_path / "raw"), directory=str(tmp_path / "out"))
+def test_prepare_resumes_after_an_interruption(tmp_path, monkeypatch, records):
+    options = records(10, seconds=100, stages=((0, "N2"),))
     reader, read = _eeg.read_physionet2018, []
 
     def interrupted(path, channels):
@@ -166,24 +173,21 @@ def test_prepare_resumes_after_an_interruption(tmp_path, monkeypatch):
         options.run()
     with pytest.raises(ValueError, match=r"is not finished; run: mvcl data prepare eeg"):
         Eeg(path=str(tmp_path / "out")).open()
-    first = (tmp_path / "out" / "eeg-00000-of-00002.array_record").stat()
+    shard = tmp_path / "out" / "eeg-00000-of-00002.array_record"
+    first = shard.stat()
     read[:] = ["whole"] * 7  # the next two are the second shard
     options.run()
     assert read[7:] == ["tr08-0001", "tr09-0001"]
-    again = (tmp_path / "out" / "eeg-00000-of-00002.array_record").stat()
-    assert (again.st_mtime_ns, again.st_ino) == (first.st_mtime_ns, first.st_ino)
-    splits = Eeg(path=str(tmp_path / "out")).open()
-    assert sum(map(len, splits.values())) == 30
+    assert (shard.stat().st_mtime_ns, shard.stat().st_ino) == (first.st_mtime_ns, first.st_ino)
+    assert sum(map(len, Eeg(path=str(tmp_path / "out")).open().values())) == 30
     with pytest.raises(ValueError, match=r"other settings \(rate was 100, is 50\); use another --directory"):
-        PrepareEeg(source=str(tmp_path / "raw"), directory=str(tmp_path / "out"), rate=50).run()
+        dataclasses.replace(options, rate=50).run()
 
 
-def test_detects_damage_by_size_by_checksum_and_on_reading(tmp_path):
-    for i in range(2):
-        write_physionet(tmp_path / "raw", f"tr0{i}-0001")
-    options = PrepareEeg(source=str(tmp_path / "raw"), directory=str(tmp_path / "out"))
+def test_detects_damage_by_size_by_checksum_and_on_reading(tmp_path, records):
+    options = records(2)
     options.run()
-    verify = PrepareEeg(directory=str(tmp_path / "out"), verify=True)
+    verify = dataclasses.replace(options, verify=True)
     verify.run()
     shard = tmp_path / "out" / "eeg-00000-of-00001.array_record"
     whole = shard.read_bytes()
@@ -206,9 +210,8 @@ def test_detects_damage_by_size_by_checksum_and_on_reading(tmp_path):
         options.run()
 
 
-def test_skips_counts_and_logs_corrupt_records(tmp_path, capsys):
-    for i in range(6):
-        write_physionet(tmp_path / "raw", f"tr0{i}-0001", seconds=100, stages=((0, "N2"),))
+def test_skips_counts_and_logs_corrupt_records(tmp_path, capsys, records):
+    options = records(6, seconds=100, stages=((0, "N2"),))
     for i, (suffix, content) in enumerate(
         ((".mat", b"torn"), (".arousal", b"\x01\x02\x03"), (".arousal", None), (".hea", b"not a header\n"))
     ):
@@ -216,20 +219,17 @@ def test_skips_counts_and_logs_corrupt_records(tmp_path, capsys):
         file.unlink() if content is None else file.write_bytes(content)
     write_physionet(tmp_path / "raw", "tr07-0001", seconds=60, stages=((0, "U"),))
     write_physionet(tmp_path / "raw", "tr08-0001", seconds=60, stages=((0, "N2"),), scale=0.0)
-    raw, out = str(tmp_path / "raw"), str(tmp_path / "out")
     with pytest.raises(ValueError, match=r"more files than --max-corrupt cannot be read; .*recording .*tr03"):
-        PrepareEeg(source=raw, directory=out, max_corrupt=3).run()
+        dataclasses.replace(options, max_corrupt=3).run()
     assert not list((tmp_path / "out").glob("*.array_record"))
-    PrepareEeg(source=raw, directory=out, max_corrupt=6).run()
+    dataclasses.replace(options, max_corrupt=6).run()
     err = capsys.readouterr().err
-    for i in (0, 1, 2, 3, 7, 8):
-        assert f"tr0{i}-0001" in err
-    assert "no window of 30 s is scored" in err
-    assert "a channel is constant" in err
+    names = [f"tr0{i}-0001" for i in (0, 1, 2, 3, 7, 8)]
+    assert all(text in err for text in (*names, "no window of 30 s is scored", "a channel is constant"))
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert [len(shard["skipped"]) for shard in manifest["shards"]] == [6]
-    splits = Eeg(path=out, test_fraction=0.5).open()
-    assert {name: len(split) for name, split in splits.items()} == {"train": 3, "test": 3}
+    splits = Eeg(path=str(tmp_path / "out"), test_fraction=0.5).open()
+    assert [len(splits[name]) for name in ("train", "test")] == [3, 3]
 
 
 def test_error_names_corrupt_nights(tmp_path, capsys):
@@ -315,11 +315,10 @@ def test_raises_on_bad_options(tmp_path, monkeypatch, options, message):
         PrepareEeg(**options, directory=str(tmp_path / "out")).run()
 
 
-def test_raises_on_an_unprepared_folder(tmp_path):
+def test_raises_on_an_unprepared_folder(tmp_path, records):
     with pytest.raises(ValueError, match=r"is not a prepared folder; run: mvcl data prepare eeg"):
         Eeg(path=str(tmp_path)).open()
-    write_physionet(tmp_path / "raw", "tr00-0001")
-    PrepareEeg(source=str(tmp_path / "raw"), directory=str(tmp_path / "out")).run()
+    records(1).run()
     for fraction, message in ((0.2, "1 subjects, of which 1 would be held"), (1.0, r"0 and 1, got 1\.0")):
         with pytest.raises(ValueError, match=message):
             Eeg(path=str(tmp_path / "out"), test_fraction=fraction).open()
@@ -328,8 +327,7 @@ def test_raises_on_an_unprepared_folder(tmp_path):
         Eeg(path=str(tmp_path / "out")).open()
 
 
-def test_a_missing_library_names_the_extra(tmp_path, monkeypatch):
-    write_physionet(tmp_path, "tr00-0001")
+def test_a_missing_library_names_the_extra(monkeypatch, records):
     monkeypatch.setitem(__import__("sys").modules, "wfdb", None)
     with pytest.raises(ValueError, match=r"needs wfdb: pip install 'mvcl\[eeg\]'"):
-        PrepareEeg(source=str(tmp_path), directory=str(tmp_path / "out")).run()
+        records(1).run()

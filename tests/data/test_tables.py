@@ -76,24 +76,37 @@ def write_matlab_7_3(path, cells=False):
         file.write(b"MATLAB 7.3 MAT-file".ljust(124) + b"\x00\x02IM")
 
 
-@pytest.mark.parametrize("cells", [False, True])
-def test_matlab_7_3(tmp_path, cells):
-    write_matlab_7_3(tmp_path / "a.mat", cells)
-    same(opened(tmp_path / "a.mat"))
+def write_npz(folder):
+    np.savez(folder / "a.npz", X1=WIDE, X2=NARROW, labels=LABELS, ids=np.arange(8))
 
 
-def test_npz(tmp_path):
-    np.savez(tmp_path / "a.npz", X1=WIDE, X2=NARROW, labels=LABELS, ids=[f"s{i}" for i in range(8)])
-    split = opened(tmp_path / "a.npz")
+def write_arrays(folder):
+    for name, array in (("X1", WIDE), ("X2", NARROW), ("label", LABELS[:, None])):
+        np.save(folder / f"{name}.npy", array)
+
+
+def write_parquet(folder):
+    for name, view, labels in (("X1", WIDE, {}), ("X2", NARROW, {"y": LABELS})):
+        columns = {"id": np.arange(8)} | {f"c{i}": column for i, column in enumerate(view.T)}
+        parquet.write_table(pa.table(columns | labels), folder / f"{name}.parquet", write_statistics=False)
+
+
+@pytest.mark.parametrize(
+    ("write", "file"),
+    [
+        (lambda folder: write_matlab_7_3(folder / "a.mat"), "a.mat"),
+        (lambda folder: write_matlab_7_3(folder / "a.mat", cells=True), "a.mat"),
+        (write_npz, "a.npz"),
+        (write_arrays, ""),
+        (write_parquet, ""),
+    ],
+    ids=["matlab 7.3", "cells of matlab 7.3", "npz", "npy", "parquet"],
+)
+def test_files_of_every_kind(tmp_path, write, file):
+    write(tmp_path)
+    split = opened(tmp_path / file)
     same(split)
-    assert split.ids == tuple(f"s{i}" for i in range(8))
-
-
-def test_folder_of_arrays(tmp_path):
-    np.save(tmp_path / "MFCC.npy", WIDE)
-    np.save(tmp_path / "STIP.npy", NARROW)
-    np.save(tmp_path / "label.npy", LABELS[:, None])
-    same(opened(tmp_path), names=("MFCC", "STIP"))
+    assert split.ids == tuple(map(str, range(8)))
 
 
 def write_csv(path, header, rows):
@@ -117,17 +130,6 @@ def test_folder_with_missing_samples(folder):
     np.testing.assert_array_equal(split.arrays[0], [[7], [8], [9], [np.nan]])
     np.testing.assert_array_equal(split.arrays[1], [[5, 11], [1, 2], [np.nan, np.nan], [3, 5]])
     np.testing.assert_array_equal(split.labels, [0, 1, 1, 0])
-
-
-def write_parquet(folder):
-    for name, view, labels in (("one", WIDE, {}), ("two", NARROW, {"y": LABELS})):
-        columns = {"id": np.arange(8)} | {f"c{i}": column for i, column in enumerate(view.T)}
-        parquet.write_table(pa.table(columns | labels), folder / f"{name}.parquet", write_statistics=False)
-
-
-def test_parquet(tmp_path):
-    write_parquet(tmp_path)
-    same(opened(tmp_path), names=("one", "two"))
 
 
 def test_without_labels(folder):
@@ -182,27 +184,6 @@ def test_warns_of_constant_columns_which_scaling_makes_0(tmp_path):
         assert np.allclose(split.arrays[0][:, 0], 0) == (scaling != "none")
 
 
-@pytest.mark.parametrize(
-    ("arrays", "message"),
-    [
-        ({"X2": NARROW[:7]}, r"different numbers of examples: X1 \(8 x 3 .*X2 \(7 x 2 .*y \(8 "),
-        ({"y": LABELS[:5]}, r"different numbers of examples.*y \(5 "),
-        ({"X1": np.where(WIDE == 9, np.nan, WIDE)}, "view X1 has 1 entries.*example 1"),
-        ({"X1": np.where(WIDE == 9, np.inf, WIDE)}, "NaN, empty or infinite"),
-        ({"ids": ["a"] * 8}, "ids must be distinct.*7 are repeated.*as a"),
-        ({"y": LABELS / 2}, "labels must be whole numbers or strings, got 0.5"),
-        ({"y": np.where(np.arange(8) == 3, np.inf, LABELS)}, "or strings, got inf"),
-        ({"y": np.ones(8)}, "at least 2 classes"),
-        ({"X2": None}, "no cell array X of views and no matrices X1"),
-    ],
-)
-def test_raises_on_invalid_tables(tmp_path, arrays, message):
-    arrays = {"X1": WIDE, "X2": NARROW, "y": LABELS} | arrays
-    np.savez(tmp_path / "a.npz", **{name: array for name, array in arrays.items() if array is not None})
-    with pytest.raises(ValueError, match=message):
-        opened(tmp_path / "a.npz")
-
-
 def test_ids_do_not_depend_on_their_type(tmp_path):
     write_csv(tmp_path / "a.csv", "id,f", [(1, 1), (2, 2), (3, 5)])
     write_csv(tmp_path / "b.csv", "id,f", [("3.0", 3), ("1.0", 4), ("2.0", 7)])
@@ -212,50 +193,6 @@ def test_ids_do_not_depend_on_their_type(tmp_path):
     assert split.ids == ("1", "2", "3")
     assert split.present is None
     np.testing.assert_array_equal(np.concatenate(split.arrays, axis=1), [[1, 4, 1], [2, 7, 9], [5, 3, 8]])
-
-
-@pytest.mark.parametrize(
-    ("sound", "message"),
-    [
-        ("id,f\nc,1\n,2\nb,3", r"sound.csv: 1 of 3 rows have no id, the first is row 2"),
-        ("id,f\nx,1\ny,2\nz,3", r"no example is in more than one view.* got 'b' in shape, 'x' in sound"),
-        ("id,f", r"sound\.csv is not .* must have rows"),
-        ("key,f\nb,1", r"the files must share one column of ids, .* they share none"),
-        ("id\nb\nc\nd", r"view sound has no columns of features"),
-        ("id;f\nb;1\nc;2", r"sound\.csv is not .* columns must be separated by commas, got 'id;f'"),
-    ],
-)
-def test_raises_on_invalid_view_files(folder, sound, message):
-    (folder / "labels.csv").unlink()
-    write_csv(folder / "shape.csv", "w,id", [(7, "b"), (8, "c"), (9, "d")])
-    (folder / "sound.csv").write_text(sound + "\n")
-    with pytest.raises(ValueError, match=message):
-        opened(folder)
-
-
-def test_error_names_an_empty_label(folder):
-    write_csv(folder / "shape.csv", "w,id", [(7, "b"), (8, "c"), (9, "d")])
-    for values in (("x", "", "y", "y"), (1, "", 2, 2)):
-        write_csv(folder / "labels.csv", "id,label", list(zip("abcd", values)))
-        with pytest.raises(ValueError, match=r"1 of 4 examples .* no label, the first is b"):
-            opened(folder)
-
-
-@pytest.mark.parametrize(
-    ("rows", "options", "message"),
-    [
-        ([], {"path": "nothing"}, r"data\.path must be .* got 'nothing', which does not exist"),
-        ([("c", 1, 2), ("c", 3, 5)], {}, r"sound.csv: ids must be distinct: 1 are repeated, such as c"),
-        ([("c", 1, 2), ("a", "", 5), ("b", 5, 1)], {}, r"view sound has 1 entries.* column 0 of example a"),
-        ([("c", 1, 2), ("e", 2, 5)], {}, r"1 of 4 examples .* no label, the first is e"),
-        ([("c", 1, "loud"), ("a", 2, 5)], {}, r"column 'f2' of .*sound.csv must hold numbers, got .*'loud'"),
-        ([("c", 1, 2)], {"labels": "name"}, r"data\.labels: no file has a column 'name'"),
-    ],
-)
-def test_raises_on_invalid_folders_of_tables(folder, rows, options, message):
-    write_csv(folder / "sound.csv", "id,f1,f2", rows)
-    with pytest.raises(ValueError, match=message):
-        data.Tables(**{"path": str(folder), **options}).open()
 
 
 THIRD = np.arange(32.0).reshape(8, 4) % 5
@@ -283,6 +220,77 @@ def test_scaling_follows_the_chosen_views(three):
     text, audio = tables.open()["train"].arrays
     np.testing.assert_array_equal(text, NARROW.astype(np.float32))
     assert (audio.min(), audio.max()) == (0, 1)
+
+
+def archive(**arrays):
+    """One file, with other arrays; without those that are None."""
+    arrays = {"X1": WIDE, "X2": NARROW, "y": LABELS} | arrays
+    arrays = {name: array for name, array in arrays.items() if array is not None}
+    return lambda folder: np.savez(folder / "a.npz", **arrays)
+
+
+def sound(*lines):
+    """A folder of tables, in which sound.csv has these lines."""
+    return lambda folder: (folder / "sound.csv").write_text("\n".join(lines) + "\n")
+
+
+def unlabelled(*lines):
+    def write(folder):
+        (folder / "labels.csv").unlink()
+        write_csv(folder / "shape.csv", "w,id", [(7, "b"), (8, "c"), (9, "d")])
+        sound(*lines)(folder)
+
+    return write
+
+
+def labels(*values):
+    def write(folder):
+        write_csv(folder / "shape.csv", "w,id", [(7, "b"), (8, "c"), (9, "d")])
+        write_csv(folder / "labels.csv", "id,label", list(zip("abcd", values)))
+
+    return write
+
+
+F = "id,f1,f2"
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "message"),
+    [
+        (archive(X2=NARROW[:7]), {}, r"numbers of examples: X1 \(8 x 3 .*X2 \(7 x 2 .*y \(8 "),
+        (archive(y=LABELS[:5]), {}, r"different numbers of examples.*y \(5 "),
+        (archive(X1=np.where(WIDE == 9, np.nan, WIDE)), {}, "view X1 has 1 entries.*example 1"),
+        (archive(X1=np.where(WIDE == 9, np.inf, WIDE)), {}, "NaN, empty or infinite"),
+        (archive(ids=["a"] * 8), {}, "ids must be distinct.*7 are repeated.*as a"),
+        (archive(y=LABELS / 2), {}, "labels must be whole numbers or strings, got 0.5"),
+        (archive(y=np.where(np.arange(8) == 3, np.inf, LABELS)), {}, "or strings, got inf"),
+        (archive(y=np.ones(8)), {}, "at least 2 classes"),
+        (archive(X2=None), {}, "no cell array X of views and no matrices X1"),
+        (
+            unlabelled("id,f", "c,1", ",2", "b,3"),
+            {},
+            r"sound.csv: 1 of 3 rows have no id, the first is row 2",
+        ),
+        (unlabelled("id,f", "x,1", "y,2"), {}, r"no example is in more than .* 'b' in shape, 'x' in sound"),
+        (unlabelled("id,f"), {}, r"sound\.csv is not .* must have rows"),
+        (unlabelled("key,f", "b,1"), {}, r"files must share one column of ids, .* they share none"),
+        (unlabelled("id", "b", "c", "d"), {}, r"view sound has no columns of features"),
+        (unlabelled("id;f", "b;1", "c;2"), {}, r"sound\.csv is not .* separated by commas, got 'id;f'"),
+        (labels("x", "", "y", "y"), {}, r"1 of 4 examples .* no label, the first is b"),
+        (labels(1, "", 2, 2), {}, r"1 of 4 examples .* no label, the first is b"),
+        (sound(F, "c,1,2"), {"path": "nothing"}, r"data\.path must be .* 'nothing', which does not exist"),
+        (sound(F, "c,1,2", "c,3,5"), {}, r"sound.csv: ids must be distinct: 1 are repeated, such as c"),
+        (sound(F, "c,1,2", "a,,5", "b,5,1"), {}, r"view sound has 1 entries.* column 0 of example a"),
+        (sound(F, "c,1,2", "e,2,5"), {}, r"1 of 4 examples .* no label, the first is e"),
+        (sound(F, "c,1,loud", "a,2,5"), {}, r"'f2' of .*sound.csv must hold numbers, got .*'loud'"),
+        (sound(F, "c,1,2"), {"labels": "name"}, r"data\.labels: no file has a column 'name'"),
+    ],
+)
+def test_raises_on_invalid_tables(folder, change, options, message):
+    change(folder)
+    path = folder / "a.npz" if (folder / "a.npz").exists() else folder
+    with pytest.raises(ValueError, match=message):
+        data.Tables(**{"path": str(path), **options}).open()
 
 
 @pytest.mark.parametrize(
