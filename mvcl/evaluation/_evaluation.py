@@ -137,7 +137,11 @@ def evaluation_table(rows: Mapping[str, Sequence[Result]]) -> str:
     found = {row: {result.name: result for result in results} for row, results in rows.items()}
     columns = list(dict.fromkeys(name for results in found.values() for name in results))
     cells = [["", *columns]]
-    cells += [[row, *(_cell(results.get(name)) for name in columns)] for row, results in found.items()]
+    for row, results in rows.items():
+        known = [r for r in results if r.value is not None]
+        deviations = ("" if r.deviation is None else f" ± {r.deviation:.3f}" for r in known)
+        texts = {r.name: f"{r.value:.3f}{deviation}" for r, deviation in zip(known, deviations)}
+        cells.append([row, *(texts.get(name, "-") for name in columns)])
     if len(columns) > _COLUMNS:
         cells = [list(line) for line in zip(*cells)]
     widths = [max(map(len, column)) for column in zip(*cells)]
@@ -158,12 +162,6 @@ def evaluation_table(rows: Mapping[str, Sequence[Result]]) -> str:
         named = ", ".join(names) if len(names) <= _COLUMNS else many
         lines.append(f"{named}{only}: {protocol}.")
     return "\n".join(lines)
-
-
-def _cell(result: Result | None) -> str:
-    if result is None or result.value is None:
-        return "-"
-    return f"{result.value:.3f}" + ("" if result.deviation is None else f" ± {result.deviation:.3f}")
 
 
 def encode(

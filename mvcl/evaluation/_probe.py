@@ -43,7 +43,16 @@ def linear_probe(
         raise ValueError("penalties must contain at least one candidate, got none")
     mean, scale = x.mean(0), deviations(x)
     rows = jnp.asarray((x - mean) / scale)
-    held_out = _held_out(y, seed)
+    rng = np.random.default_rng((seed, 1 << 20))  # a random stream not used by the draws of labels
+    held_out = np.zeros(len(y), bool)  # a fifth of every class, never a whole class
+    for c in np.unique(y):
+        of_class = rng.permutation(np.flatnonzero(y == c))
+        held_out[of_class[: len(of_class) // 5]] = True
+    if not held_out.any():
+        raise ValueError(
+            "train_labels must have 5 rows of some class, so that a fifth can be held out to choose the "
+            f"penalty, got {len(y)} rows of {len(np.unique(y))} classes"
+        )
     best, best_score = float(max(penalties)), -1.0
     weights: np.ndarray | None = None
     strongest_first = sorted(penalties, reverse=True)  # each fit starts from the previous penalty's
@@ -200,21 +209,6 @@ _predict = jax.jit(lambda weights, x: jnp.argmax(_logits(weights, x), axis=1))
 
 def _accuracy(weights: np.ndarray, x: jax.Array, y: np.ndarray) -> float:
     return float(np.mean(np.asarray(_predict(weights.astype(np.float32), x)) == y))
-
-
-def _held_out(labels: np.ndarray, seed: int) -> np.ndarray:
-    """(n,) bool: a fifth of every class, never a whole class."""
-    rng = np.random.default_rng((seed, 1 << 20))  # a random stream not used by the draws of labels
-    held_out = np.zeros(len(labels), bool)
-    for c in np.unique(labels):
-        rows = rng.permutation(np.flatnonzero(labels == c))
-        held_out[rows[: len(rows) // 5]] = True
-    if not held_out.any():
-        raise ValueError(
-            "train_labels must have 5 rows of some class, so that a fifth can be held out to choose the "
-            f"penalty, got {len(labels)} rows of {len(np.unique(labels))} classes"
-        )
-    return held_out
 
 
 def checked_rows(

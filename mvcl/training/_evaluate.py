@@ -66,7 +66,15 @@ def evaluated(
         table["untrained encoder"] = protocol.measure(*untrained)
         write(_UNFINISHED)
     if protocol.compared and "raw input" not in table:
-        table["raw input"] = _raw(run, reading, table["trained encoder"])
+        spec, side = run.outline.spec, run.config.policies[0].image_size
+        numbers = sum(map(math.prod, spec.view_shapes)) if spec.given else side * side * spec.channels
+        size = 4 * numbers * sum(len(run.splits[name]) for name in protocol.splits(tuple(run.splits)))
+        if size > _RAW_BYTES:
+            why = f"not measured: the inputs of all splits need {size / 2**30:.0f} GiB as float32"
+            raw = [evaluation.Result(column.name, None, None, why) for column in table["trained encoder"]]
+        else:
+            raw = protocol.measure_raw(*encode_readable(run, None, reading, "raw input"))
+        table["raw input"] = raw
         write(_UNFINISHED)
     warnings = protocol.warnings(table)
     for text in warnings:
@@ -115,17 +123,6 @@ def _trained(
         arrays = {"features": features[last], "labels": labels, "class_names": names}
         _files.save_arrays(folder / "embeddings.npz", **arrays)
     return results, found
-
-
-def _raw(run: Run, reading: data.Reading, columns: list[evaluation.Result]) -> list[evaluation.Result]:
-    """The row of the raw inputs, unless they need too much memory."""
-    spec, side, protocol = run.outline.spec, run.config.policies[0].image_size, run.config.evaluation
-    numbers = sum(map(math.prod, spec.view_shapes)) if spec.given else side * side * spec.channels
-    size = 4 * numbers * sum(len(run.splits[name]) for name in protocol.splits(tuple(run.splits)))
-    if size > _RAW_BYTES:
-        why = f"not measured: the inputs of all splits need {size / 2**30:.0f} GiB as float32"
-        return [evaluation.Result(column.name, None, None, why) for column in columns]
-    return protocol.measure_raw(*encode_readable(run, None, reading, "raw input"))
 
 
 def encode(

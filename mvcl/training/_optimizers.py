@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import jax
@@ -179,9 +180,8 @@ def peak(optimizer: Optimizer, examples: int) -> float:
     return optimizer.learning_rate * {"linear": ratio, "sqrt": math.sqrt(ratio)}[optimizer.scaling]
 
 
-def decay_mask(tree: Any) -> Any:
-    """Mask of decayed parameters: True for those with two or more dimensions; False for vectors: biases, norms."""
-    return jax.tree.map(lambda x: x.ndim > 1, tree)
+decay_mask = partial(jax.tree.map, lambda x: x.ndim > 1)
+"""Mask of decayed parameters: True for those with two or more dimensions; False for vectors: biases, norms."""
 
 
 def by_part(

@@ -143,11 +143,8 @@ def test_invalid_options(options, message):
         evaluation.Retrieval(**options).check({"train": split, "test": split})
 
 
-def test_two_given_views_are_enough():
-    evaluation.Retrieval().check({"test": split_of(9, [(2,), (3,)], names=NAMES[:2])})
-
-
 def test_images_and_features_of_unequal_lengths_are_value_errors(features):
+    evaluation.Retrieval().check({"test": split_of(9, [(2,), (3,)], names=NAMES[:2])})  # two views are enough
     images = data.in_memory((np.zeros((4, 8, 8, 1), np.uint8),), np.zeros(4, np.int32), ("a",))
     with pytest.raises(ValueError, match="evaluation:retrieval needs given views, such as those of tables"):
         evaluation.Retrieval().check({"train": images, "test": images})
