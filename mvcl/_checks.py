@@ -62,8 +62,6 @@ def mask(value: ArrayLike | None, shape: tuple[int, ...], name: str = "mask") ->
 
 def scalar(name: str, value: ArrayLike, dtype: jnp.dtype, *, positive: bool = False) -> jax.Array:
     """A Python number or a scalar array, as `dtype`; sign and size are checked for Python numbers only."""
-    if isinstance(value, bool | str) or value is None:
-        raise ValueError(f"{name} must be a number or a scalar array, got {value!r}")
     if isinstance(value, Real):
         if positive and not value > 0:
             raise ValueError(f"{name} must be positive, got {value}")

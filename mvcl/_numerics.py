@@ -184,13 +184,6 @@ def varying(x: jax.Array) -> frozenset[str]:
     return frozenset(jax.typeof(x).manual_axis_type.varying)
 
 
-def axis_names(axis_name: str | tuple[str, ...] | None) -> frozenset[str]:
-    """The mesh axes named by an `axis_name` argument."""
-    if axis_name is None:
-        return frozenset()
-    return frozenset([axis_name] if isinstance(axis_name, str) else axis_name)
-
-
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
 def reverse_only(x: jax.Array, message: str) -> jax.Array:
     """x; its forward-mode derivative raises `TypeError` with this message.

@@ -243,8 +243,8 @@ def _tables(content: dict[str, Any]) -> list[str]:
         head.sort(key=lambda heading: heading.startswith("paper: "))
         table = [[*rest, *(line.get(heading, "") for heading in head)] for rest, line in lines.items()]
         for row, known in content["baselines"].items():
-            of = {_heading(m): _fixed(known.get(m["name"]), m) for m in measures}
-            values = [next(iter(of.values()))] * len(head) if column else [of.get(h, "") for h in head]
+            of = {_heading(m): f"{known[m['name']]:.{m['digits']}f}" for m in measures if m["name"] in known}
+            values = [*of.values()] * len(head) if column else [of.get(h, "") for h in head]
             if any(values) or column is None:
                 table.append([row, *[""] * (len(factors) - 1), *values])
         text = _markdown([*factors, *head], table, len(factors))
@@ -252,17 +252,18 @@ def _tables(content: dict[str, Any]) -> list[str]:
     return tables
 
 
-def _fixed(value: float | None, measure: dict[str, Any]) -> str:
-    return "" if value is None else f"{value:.{measure['digits']}f}"
-
-
 def _value(cell: dict[str, Any], measure: dict[str, Any]) -> str:
     """A mean with its 95% interval and marks: "89.5 [89.1, 89.9] †"; of one seed the value."""
     of = cell["intervals"][measure["name"]]
-    mean, low, high = (_fixed(of[end], measure) for end in ("mean", "low", "high"))
-    text = mean + f" [{low}, {high}]" * bool(low) if mean else "not finite" if of["seeds"] else "not run"
+    text = _interval(of, f".{measure['digits']}f") or ("not finite" if of["seeds"] else "not run")
     marks = "†" * ("stale" in cell["status"].values()) + "≈" * (cell["separates"][measure["name"]] is False)
     return f"{text} {marks}" if marks else text
+
+
+def _interval(of: dict[str, Any], digits: str) -> str:
+    """The mean, and the interval where it is known; empty without a mean."""
+    mean, low, high = ("" if of[end] is None else f"{of[end]:{digits}}" for end in ("mean", "low", "high"))
+    return f"{mean} [{low}, {high}]" if low else mean
 
 
 def _heading(measure: dict[str, Any]) -> str:
@@ -280,9 +281,7 @@ def _notes(content: dict[str, Any]) -> list[str]:
     lines = []
     for cell in cells:
         for name, gap in cell["differences"].items():
-            if gap["mean"] is not None:
-                ends = "" if gap["low"] is None else f" [{gap['low']:+.2f}, {gap['high']:+.2f}]"
-                value = f"{gap['mean']:+.2f}{ends}"
+            if value := _interval(gap, "+.2f"):
                 lines.append([cell["name"], labels[name], gap["to"], value, gap["seeds"]])
     if lines:
         head = ["cell", "measure", "minus", "difference", "seeds"]

@@ -150,7 +150,7 @@ def _way(costs: TupleCosts, epsilon: ArrayLike, pair_spread: float | None) -> Wa
 
 def _on_every_device(options: _Options, problem: Problem) -> SinkhornOutput:
     axis_name = options.work.axis_name
-    axes = _numerics.axis_names(axis_name).union(*map(_numerics.varying, jax.tree.leaves(problem)))
+    axes = frozenset(jax.tree.leaves(axis_name)).union(*map(_numerics.varying, jax.tree.leaves(problem)))
     shared = jax.tree.map(lambda x: _numerics.vary(x, axes), problem)
     found = _solve(options, _problem.padded(shared, axis_name))
     dual, rest = found.dual, jax.tree.map(lax.stop_gradient, found)
