@@ -194,8 +194,6 @@ def test_cost_of_m3g_of_pairs_is_chosen_by_name(capsys):
         (["train", "gs://b/mine.py:small"], "gs://b/mine.py:small is in a bucket"),
         (["train", "digits:m3"], "digits has no function m3() that returns a Config; did you mean m3g?"),
         (["train", "koromilas_table2"], "is a study: mvcl study koromilas_table2"),
-        (["configs", "--copy", "koromilas/cifra"], "did you mean koromilas/cifar?"),
-        (["configs", "--copy", "digits:m3"], "did you mean m3g?"),
         (
             ["configs", "--copy", "digits", "--out", "digits"],
             "--out must be a file on a disk that ends in .py",

@@ -209,11 +209,7 @@ def test_within_at_the_ends(low, high, answer):
     assert judged(claim, [{"f": "a"}], [[1, 2, 3]]).answer == answer
 
 
-def test_rules_name_what_they_compare():
-    trend = Trend(**KEYS, cells={}, along="k")
-    assert "from the first to the last k is above 0 and no step's is below 0" in trend.rule
-    falling = dataclasses.replace(trend, rises=False)
-    assert "from the first to the last k is below 0 and no step's is above 0" in falling.rule
+def test_the_rule_of_an_interval_names_its_ends():
     within = Within(**KEYS, cells={}, low=-1, high=2)
     assert "means over seeds: holds if all 95% intervals are at least -1 and at most 2; " in within.rule
     assert "paired differences" in dataclasses.replace(within, than=({"f": "b"},)).rule
