@@ -14,12 +14,14 @@ from mvcl.training import _folder, _processes
 from mvcl.training._config import Config, Train, Views
 from mvcl.training._evaluate import Table
 from mvcl.training._optimizers import Sgd
+from mvcl.training._program import State
 from mvcl.training._run import batches, prepare, save_views
 from mvcl.training._serialise import load, replace_at
 from mvcl.training._session import Clock, Diverged, Session
 
-Hook = Callable[[int, dict[str, jax.Array]], None]
-"""Called before a session's first step and after each, with the number of steps done and the last step's values."""
+Hook = Callable[[int, State, dict[str, jax.Array]], None]
+"""Called with the number of steps done, the state and the last step's values: before the first step of a session, with
+no values, and after each."""
 # Steps before a profile starts: they compile and fill queues.
 _UNPROFILED = 3
 
@@ -67,17 +69,17 @@ def train(
         session = Session(run, workdir, clock, stop, files, page, reference)
         if (table := session.begin()) is not None:
             return table
-        hook = None
+        hooks: list[Hook] = []
         if first:
             save_views(run, workdir / "views.npz", session.reading)
             if profile:
                 tracing = traced(workdir / "profile", profile, session.step, run.program.steps)
-                hook = files.enter_context(tracing)
-        loop(session, hook)
+                hooks.append(files.enter_context(tracing))
+        loop(session, hooks)
         return session.evaluate()
 
 
-def loop(session: Session, hook: Hook | None) -> None:
+def loop(session: Session, hooks: list[Hook]) -> None:
     """Train from the session's step to the end of the run.
 
     A step that is measured (scored, or its geometry logged) is saved first. If this is stopped, the next session begins
@@ -96,8 +98,8 @@ def loop(session: Session, hook: Hook | None) -> None:
         level = program.chance if session.step < program.steps else None
         chance = {} if level is None else {"chance": level()}
     doing = "compiling"
-    if hook is not None:
-        hook(session.step, {})
+    for hook in hooks:
+        hook(session.step, session.state, {})
     with clock.phase("training"), _progress.during("training"):
         while session.step < program.steps:
             session.refresh()
@@ -107,8 +109,8 @@ def loop(session: Session, hook: Hook | None) -> None:
                 session.state, values = program.step(session.state, batch)
             session.step, doing = session.step + 1, "training"
             pending.append(values)
-            if hook is not None:
-                hook(session.step, values)
+            for hook in hooks:
+                hook(session.step, session.state, values)
             stopping, due = session.stop.agreed(), session.due()
             if due or stopping:
                 rows, pending = jax.device_get(pending), []
@@ -151,7 +153,7 @@ def traced(folder: Path, steps: int, step: int, last: int) -> Iterator[Hook]:
     with tempfile.TemporaryDirectory(prefix="mvcl_") as temporary, ExitStack() as trace:
         written = Path(temporary) if remote else folder
 
-        def hook(step: int, values: dict[str, jax.Array]) -> None:
+        def hook(step: int, state: State, values: dict[str, jax.Array]) -> None:
             if step == begin < end:
                 if remote:
                     trace.callback(_buckets.upload, written, folder)

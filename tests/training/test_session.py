@@ -150,5 +150,5 @@ def test_profile_begins_and_ends(tmp_path, monkeypatch, step, last, steps, trace
     monkeypatch.setattr(jax.profiler, "trace", recorded)
     with _train.traced(tmp_path, steps, step, last) as hook:
         for now in range(step, last + 1):
-            hook(now, {})
+            hook(now, {}, {})
     assert tuple(calls) == (traced or ())
