@@ -111,7 +111,14 @@ def stop_in_evaluation(process, workdir, number, wait, final):
         scored = (workdir / "evaluation.json").is_file() if step == STEPS else step in scores(workdir)
         return step if step and step % 5 == 0 and not scored and (step == STEPS) == final else None
 
-    until(process, lambda: evaluating() is not None)
+    def handles_signals():
+        """A run that resumes begins with the evaluation: its files tell nothing before it has begun."""
+        if process.poll() is not None:
+            return False
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        return int(re.search(r"SigCgt:\s*(\w+)", status)[1], 16) >> (signal.SIGTERM - 1) & 1
+
+    until(process, lambda: evaluating() is not None and handles_signals())
     time.sleep(wait)
     step = evaluating()
     in_time = process.poll() is None and step is not None
