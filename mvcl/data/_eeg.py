@@ -200,7 +200,7 @@ class PrepareEeg(Preparer):
             # SC4ssN… and ST7ssN… are night N of subject ss; in PhysioNet 2018 each record is a subject.
             facts = {"subject": path.name[:5] if edf else name, "labels": stages.tolist(), "dropped": dropped}
             # Half precision: its relative error of 2^-11 is below the recorder's resolution.
-            return [window.astype("<f2").tobytes() for window in cut], facts, []
+            return [window.astype("<f2").tobytes() for window in cut], facts
 
         settings = {name: getattr(self, name) for name in ("format", "rate", "wake_minutes")}
         return settings | {"channels": channels}, names, read, self.max_corrupt

@@ -1,20 +1,31 @@
-"""Encoded images, folders of image files, and images in one .npz file."""
+"""Images in files: encoded images, folders of classes, folders of domains such as DomainNet, and one .npz file."""
 
 import dataclasses
 import io
 import math
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
 import numpy as np
 from PIL import Image
 
 from mvcl import _buckets, _files, _progress
-from mvcl.data._splits import CorruptExample, ExampleSpec, Split, decoding, in_memory, keep, select
+from mvcl.data._splits import (
+    CorruptExample,
+    ExampleSpec,
+    Outline,
+    Split,
+    by_domain,
+    decoding,
+    in_memory,
+    keep,
+    select,
+)
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".tif", ".tiff")
 # Splits of equally sized images of at most this many decoded bytes are kept in memory, if an image has at most as many.
@@ -28,6 +39,19 @@ _ALIASES = {
     "x_test": "test_images",
     "y_test": "test_labels",
 }
+# Lines of DOMAIN_train.txt of the cleaned version, 409,832 of 586,575 images.
+_TRAINING_IMAGES = {
+    "clipart": 33_525,
+    "infograph": 36_023,
+    "painting": 50_416,
+    "quickdraw": 120_750,
+    "real": 120_906,
+    "sketch": 48_212,
+}
+DOMAINS = tuple(_TRAINING_IMAGES)
+"""The domains of DomainNet."""
+Shape = tuple[int | None, int | None, int]
+_IMAGE: Shape = (None, None, 3)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,9 +68,7 @@ class Folder:
 
     def open(self) -> dict[str, Split]:
         """The splits `train` and `test`."""
-        root = _buckets.local_copy(self.path)
-        if not self.path or not root.is_dir():
-            raise ValueError(f"data.path must be a folder of images, got {self.path!r}")
+        root = _folder(self.path, "a folder of images")
         folders = {"train": root / "train", "test": root / ("test" if (root / "test").is_dir() else "val")}
         if folders["train"].is_dir():
             if not folders["test"].is_dir():
@@ -64,11 +86,17 @@ class Folder:
 
         def split(part: str) -> Split:
             paths = [(path, label) for label, name in enumerate(names) for path in parts[part].get(name, [])]
-            labels, files = np.asarray([label for _, label in paths], np.int32), [path for path, _ in paths]
-            name, origin = (lambda row: f"image {files[row]}"), f"{root} ({part})"
-            return image_split(labels, names, files.__getitem__, name, origin)
+            labels = np.asarray([label for _, label in paths], np.int32)
+            return split_of_files(labels, names, [path for path, _ in paths], f"{root} ({part})")
 
         return {part: split(part) for part in parts}
+
+
+def _folder(path: str, what: str) -> Path:
+    root = _buckets.local_copy(path)
+    if not path or not root.is_dir():
+        raise ValueError(f"data.path must be {what}, got {path!r}")
+    return root
 
 
 def _image_files(folder: Path) -> dict[str, list[Path]]:
@@ -87,10 +115,9 @@ def _image_files(folder: Path) -> dict[str, list[Path]]:
 class Arrays:
     """Images in one .npz file.
 
-    Per split `train` and `test`: `train_images` (N, H, W) or (N, H, W, C), uint8 or floating in [0, 1], or the
-    concatenated encoded files as `train_jpeg` (bytes, uint8) with `train_offsets` (N + 1,); and `train_labels` (N,)
-    integers. `x_train`, `y_train`, `x_test`, `y_test` are accepted too. `class_names` is optional. With only `images`
-    and `labels`, every fifth row is in the test split. The file is read without pickle.
+    Per split `train` and `test`: `train_images` (N, H, W) or (N, H, W, C), uint8 or floating in [0, 1], and
+    `train_labels` (N,) integers. `x_train`, `y_train`, `x_test`, `y_test` are accepted too. `class_names` is optional.
+    With only `images` and `labels`, every fifth row is in the test split. The file is read without pickle.
     """
 
     path: str = ""
@@ -98,7 +125,7 @@ class Arrays:
     classes: tuple[str, ...] = ()
     """Keep only these classes, as in the tfds source. Empty keeps all."""
     first: tuple[int, int] | None = None
-    """Keep only the first so many images of train and of test; the others are not decoded. None keeps all."""
+    """Keep only the first so many images of train and of test. None keeps all."""
 
     def open(self) -> dict[str, Split]:
         """The splits `train` and `test`."""
@@ -137,18 +164,6 @@ class Arrays:
     ) -> Split:
         kept, count = keep(names, self.classes), len(labels)
         rows, labels = (found[:limit] for found in select(labels.astype(np.int64), names, kept))
-        if f"{part}_jpeg" in arrays:
-            data, offsets = arrays[f"{part}_jpeg"], _array(arrays, f"{part}_offsets")
-            if data.dtype != np.uint8 or offsets.shape != (count + 1,) or offsets.dtype.kind not in "iu":
-                raise ValueError(f"{part}_jpeg must be uint8 and {part}_offsets {count + 1} whole numbers")
-            if (np.diff(offsets.astype(np.int64), prepend=0, append=data.size) < 0).any():
-                raise ValueError(f"{part}_offsets must be increasing positions in {part}_jpeg")
-
-            def encoded(row: int) -> io.BytesIO:
-                return io.BytesIO(data[offsets[rows[row]] : offsets[rows[row] + 1]].tobytes())
-
-            origin = f"{self.path} ({part})"
-            return image_split(labels, kept, encoded, lambda row: f"image {rows[row]} of {origin}", origin)
         images = _array(arrays, f"{part}_images")
         if images.ndim not in (3, 4) or len(images) != count:
             raise ValueError(
@@ -182,9 +197,7 @@ def _each(function: Callable[[int], T], count: int, what: str) -> list[T]:
         return list(_progress.track(pool.map(function, range(count)), what, count, "images"))
 
 
-def _shape_of(
-    count: int, encoded: Encoded, name: Callable[[int], str], origin: str
-) -> tuple[int | None, int | None, int]:
+def _shape_of(count: int, encoded: Encoded, name: Callable[[int], str], origin: str) -> Shape:
     """Shape of images that are grey, if all are, else RGB; each is opened."""
 
     def header(row: int) -> tuple[tuple[int, int], str] | None:
@@ -207,7 +220,7 @@ def image_split(
     encoded: Encoded,
     name: Callable[[int], str],
     origin: str,
-    shape: tuple[int | None, int | None, int] | None = None,
+    shape: Shape | None = None,
 ) -> Split:
     """A split of encoded images; decoded in memory if they have one size and fit.
 
@@ -242,8 +255,134 @@ def image_split(
     return dataclasses.replace(split, arrays=(images,))
 
 
+def split_of_files(
+    labels: np.ndarray,
+    class_names: tuple[str, ...],
+    files: Sequence[Path],
+    origin: str,
+    shape: Shape | None = None,
+) -> Split:
+    """`image_split` of image files."""
+    return image_split(
+        labels, class_names, files.__getitem__, lambda row: f"image {files[row]}", origin, shape
+    )
+
+
 def decode(data: Path | io.BytesIO, mode: str = "RGB") -> np.ndarray:
     """(H, W, C) uint8 of an encoded image; Pillow may raise anything for a damaged one, see `decoding`."""
     with Image.open(data, formats=_FORMATS) as image:
         pixels = np.asarray(image if image.mode == mode else image.convert(mode))
     return pixels[..., None] if pixels.ndim == 2 else pixels
+
+
+# Domains
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DomainNet:
+    """DomainNet, or any images of the same classes in several domains.
+
+    A training example is one image of a class from each training domain, its views. Every `classes_per_draw`
+    consecutive examples of a batch are a draw of as many different classes, so a batch of 512 is 32 draws of 16
+    classes; compare examples within a draw, with --train.group (Piran 2024, Section 4.2 and Table A1: 16 a GPU).
+    Draws and images depend on draw_seed and epoch, not on train.seed and devices. An epoch reads as many images as the
+    training lists of these domains have. Classes that a training domain lacks are left out. `test` is the test list of
+    the held-out domain, `seen` has the training lists of the others, and each list is a split, such as real/train.
+    """
+
+    path: str = ""
+    """Folder with DOMAIN/CLASS/*.jpg and DOMAIN_train.txt, DOMAIN_test.txt with lines `DOMAIN/CLASS/FILE NUMBER`."""
+    domains: tuple[str, ...] = DOMAINS
+    """The domains."""
+    held_out: str = "sketch"
+    """Domain that is excluded from training; empty: train on all, and `test` is all test lists."""
+    classes: tuple[str, ...] = ()
+    """Keep these classes only, as in the tfds source. Empty keeps all."""
+    classes_per_draw: int = 16
+    """Different classes among as many consecutive examples; at most the number of classes."""
+    draw_seed: int = 0
+    """Seed for drawing classes and images; --train.seed does not change them."""
+
+    def open(self) -> dict[str, Split]:
+        """The splits `train`, `seen` and `test`, and one for each list."""
+        if self.held_out and self.held_out not in self.domains:
+            raise ValueError(
+                f"held_out must be one of {', '.join(self.domains)}, or empty; got {self.held_out!r}"
+            )
+        seen = tuple(domain for domain in self.domains if domain != self.held_out)
+        if len(seen) < 2:
+            raise ValueError(f"data.domains must have at least 2 domains for training, got {', '.join(seen)}")
+        names, lists = _read_lists(_folder(self.path, "DomainNet's folder"), self.domains)
+        kept = keep(names, self.classes)
+
+        def split(part: str) -> Split:
+            numbers, paths = lists[part]
+            rows, labels = select(numbers, names, kept)
+            return split_of_files(labels, kept, [paths[row] for row in rows], part, _IMAGE)
+
+        splits, size = {part: split(part) for part in lists}, self.classes_per_draw
+        return by_domain(splits, seen, self.held_out, size=size, seed=self.draw_seed)
+
+    def expected(self) -> Outline | None:
+        """345 classes and the draws of an epoch of the cleaned lists; None for other domains or classes."""
+        seen = [domain for domain in self.domains if domain != self.held_out]
+        if len(self.classes) > 1 or not set(seen) <= set(_TRAINING_IMAGES) or len(seen) < 2:
+            return None
+        images = sum(_TRAINING_IMAGES[domain] for domain in seen)
+        examples = self.classes_per_draw * (images // (len(seen) * self.classes_per_draw))
+        return Outline(examples, 345, ExampleSpec((_IMAGE,) * len(seen)))
+
+
+def _read_lists(
+    root: Path, domains: Sequence[str]
+) -> tuple[tuple[str, ...], dict[str, tuple[np.ndarray, list[Path]]]]:
+    """Class names, and of each list DOMAIN/train and DOMAIN/test the class numbers and files of its images.
+
+    Raises:
+      ValueError: a list is missing; or a line of it is not PATH NUMBER, points outside the folder, names a missing
+        image, or gives a class another number than an earlier line.
+    """
+    if len(set(domains)) != len(domains) or not domains:
+        raise ValueError(f"domains must be different names, got {', '.join(domains) or 'none'}")
+    numbers: dict[str, int] = {}
+    parts = [(domain, part) for domain in domains for part in ("train", "test")]
+    lists = {f"{domain}/{part}": _read_list(root, f"{domain}_{part}.txt", numbers) for domain, part in parts}
+    names = tuple(sorted(numbers, key=numbers.__getitem__))
+    if absent := set(range(len(names))) - set(numbers.values()):
+        raise ValueError(f"the lists of {root} have no image of class {min(absent)}, but of later ones")
+    return names, lists
+
+
+def _read_list(root: Path, name: str, numbers: dict[str, int]) -> tuple[np.ndarray, list[Path]]:
+    """Class numbers and files of a list; adds its classes to `numbers`."""
+    if not (root / name).is_file():
+        lists = ", ".join(sorted(path.name for path in root.glob("*_*.txt"))) or "no lists"
+        raise ValueError(f"{root} lacks {name}; it has {lists}")
+    paths, labels = [], []
+    there: dict[Path, set[str]] = {}  # one listing per folder: checking each of 600,000 files takes minutes
+    names = {number: class_name for class_name, number in numbers.items()}
+    with _files.reading(root / name, "list of images, lines DOMAIN/CLASS/FILE NUMBER"):
+        lines = (root / name).read_text(encoding="utf-8").splitlines()
+        for line, text in enumerate(_progress.track(lines, f"reading {name}", len(lines), "lines"), start=1):
+            if not text.strip():
+                continue
+            found = re.fullmatch(r"((?:[^/\\]+/)+[^/\\]+) (\d{1,9})", text.strip(), re.ASCII)
+            path = PurePosixPath(found[1] if found else "..")
+            if found is None or ".." in path.parts:
+                raise ValueError(f"line {line} must be DOMAIN/CLASS/FILE NUMBER, got {text[:80]!r}")
+            folder, name_of_class, number = root / path.parent, path.parts[-2], int(found[2])
+            known = numbers.setdefault(name_of_class, number), names.setdefault(number, name_of_class)
+            if known != (number, name_of_class):
+                raise ValueError(
+                    f"line {line}: class {number} is {name_of_class}, elsewhere {name_of_class} is class {known[0]} "
+                    f"and class {number} is {known[1]}"
+                )
+            if folder not in there:
+                there[folder] = set(os.listdir(folder)) if folder.is_dir() else set()
+            if path.name not in there[folder]:
+                raise ValueError(f"line {line}: there is no image {path}; use the cleaned lists")
+            paths.append(root / path)
+            labels.append(number)
+        if not paths:
+            raise ValueError("it names no image")
+    return np.asarray(labels, np.int32), paths

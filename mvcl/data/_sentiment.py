@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from mvcl.data._prepared import Conversion, Item, Preparer, blocks, open_prepared
+from mvcl.data._prepared import Conversion, Item, Preparer, open_prepared
 from mvcl.data._splits import ExampleSpec, Outline, Split
 from mvcl.data._utterances import VIEWS, read_files, read_raw
 
@@ -60,7 +60,11 @@ class PrepareSentiment(Preparer):
             splits = read_files(Path(self.labels), features, self.dataset, self.allow_pickle)
         else:
             splits = read_raw(Path(self.source), self.allow_pickle, self.dataset)
-        parts = blocks({name: len(split.labels) for name, split in splits.items()}, BLOCK)
+        parts = {
+            f"{name}-{start:06d}": (name, range(start, min(start + BLOCK, len(split.labels))))
+            for name, split in splits.items()
+            for start in range(0, len(split.labels), BLOCK)
+        }
 
         def read(name: str) -> Item:
             part, rows = parts[name]
@@ -75,7 +79,7 @@ class PrepareSentiment(Preparer):
                 "sums": [view.sum(0, dtype=np.float64).tolist() for view in views],
                 "squares": [np.square(view, dtype=np.float64).sum(0).tolist() for view in views],
             }
-            return [b"".join(cut.astype("<f4").tobytes() for cut in record) for record in cuts], facts, []
+            return [b"".join(cut.astype("<f4").tobytes() for cut in record) for record in cuts], facts
 
         settings = {"dataset": self.dataset, "shapes": list(zip(most, splits["train"].widths))}
         return settings, list(parts), read, 0

@@ -4,8 +4,6 @@ import dataclasses
 import difflib
 import io
 import json
-import tarfile
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -13,7 +11,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from mvcl import _buckets, _files, _lazy, _progress
-from mvcl.data._images import image_split
+from mvcl.data._images import image_split, split_of_files
 from mvcl.data._prepared import data_root, lock
 from mvcl.data._splits import ExampleSpec, Outline, Split, keep, select
 
@@ -36,7 +34,6 @@ _AIRCRAFT = "fgvc-aircraft-2013b"
 _BANNER = 20
 _LISTS = {"train": "images_variant_trainval.txt", "test": "images_variant_test.txt"}
 _WHERE = f"{_AIRCRAFT}.tar.gz of robots.ox.ac.uk/~vgg/data/fgvc-aircraft"
-_COMMAND = f"mvcl data prepare transfer --names aircraft --aircraft {_AIRCRAFT}.tar.gz"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -117,8 +114,8 @@ def prepare(name: str, directory: str | None = None) -> Path:
     """Write a data set, such as `cifar10`, as ArrayRecord files with tfds, and return its folder.
 
     Args:
-      name: A tfds name such as cifar10 (these need the `tensorflow` extra); or domainnet, eeg, sentiment or transfer,
-        which have further options: `mvcl data prepare eeg --help`.
+      name: A tfds name such as cifar10 (these need the `tensorflow` extra); or eeg, sentiment or transfer, which
+        have further options: `mvcl data prepare eeg --help`.
       directory: Root of the prepared data sets; None is TFDS_DATA_DIR or ~/tensorflow_datasets.
 
     Raises:
@@ -235,7 +232,7 @@ class TransferImages:
             raise ValueError(f"data.name must be one of {', '.join(TRANSFER)}; got {self.name!r}")
         source, _ = TRANSFER[self.name]
         if source is None:
-            return _open_aircraft(self.directory)
+            return _open_aircraft(_aircraft(self.directory))
         return dataclasses.replace(source, directory=self.directory).open()
 
     def expected(self) -> Outline | None:
@@ -245,21 +242,20 @@ class TransferImages:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrepareTransfer:
-    """Prepare the nine transfer sets; sets that are prepared already are skipped."""
+    """Prepare the nine transfer sets; sets that are prepared already are skipped. Aircraft, which tfds does not
+    download, must be unpacked in `directory`."""
 
     names: tuple[TransferName, ...] = get_args(TransferName)
     """Names of the data sets."""
-    aircraft: str = ""
-    """Official archive of FGVC-Aircraft, fgvc-aircraft-2013b.tar.gz, which tfds does not download."""
     directory: str | None = None
     """Root of the prepared data sets; None is TFDS_DATA_DIR or ~/tensorflow_datasets."""
 
     def run(self) -> Path:
-        """Prepare them and return the folder of the last one; an archive that is not given is named first."""
+        """Prepare them, aircraft first, and return the folder of the last one."""
         folder, where = Path(), self.directory
         sources = [TRANSFER[name][0] for name in sorted(self.names, key=lambda name: name != "aircraft")]
         for source in _progress.track(sources, "transfer set", len(sources), "sets"):
-            folder = prepare(source.name, where) if source else _unpack_aircraft(self.aircraft, where)
+            folder = prepare(source.name, where) if source else _aircraft(where)
             _progress.line(str(folder))
         return folder
 
@@ -267,11 +263,19 @@ class PrepareTransfer:
 # FGVC-Aircraft, in the layout of its official archive
 
 
-def _open_aircraft(directory: str | None) -> dict[str, Split]:
+def _aircraft(directory: str | None) -> Path:
+    """The unpacked archive."""
+    root = data_root(directory)
+    if not (root / _AIRCRAFT / "data" / "variants.txt").is_file():
+        raise ValueError(
+            f"data set 'aircraft' is not in {root}; download {_WHERE} (2.75 GB) and unpack it there"
+        )
+    return root / _AIRCRAFT
+
+
+def _open_aircraft(place: Path) -> dict[str, Split]:
     """The splits `train` (training and validation images, as for the other sets) and `test`, labelled by variant."""
-    folder = _buckets.local_copy(data_root(directory) / _AIRCRAFT) / "data"
-    if not (folder / "variants.txt").is_file():
-        raise ValueError(f"data set 'aircraft' is not prepared in {data_root(directory)}; run: {_COMMAND}")
+    folder = _buckets.local_copy(place) / "data"
 
     def lines(name: str) -> list[str]:
         return (folder / name).read_text(encoding="utf-8").splitlines()
@@ -282,32 +286,7 @@ def _open_aircraft(directory: str | None) -> dict[str, Split]:
             rows = [line.partition(" ") for line in lines(name)]
             labels = np.asarray([names.index(variant) for _, _, variant in rows], np.int32)
         files = [folder / "images" / f"{image}.jpg" for image, _, _ in rows]
-        origin, shape = str(folder / name), (None, None, 3)
-        whole = image_split(
-            labels, tuple(names), files.__getitem__, lambda row: f"image {files[row]}", origin, shape
-        )
+        whole = split_of_files(labels, tuple(names), files, str(folder / name), (None, None, 3))
         return dataclasses.replace(whole, read=lambda row, epoch: (whole.read(row, epoch)[0][:-_BANNER],))
 
     return {part: split(name) for part, name in _LISTS.items()}
-
-
-def _unpack_aircraft(archive: str, directory: str | None) -> Path:
-    """Unpack the official archive, unless it is there already, and check its lists; return the folder."""
-    root = data_root(directory)
-    place = root / _AIRCRAFT
-    if not (place / "data" / "variants.txt").is_file():
-        if not archive:
-            raise ValueError(f"aircraft is not in tfds: download {_WHERE} (2.75 GB) and run: {_COMMAND}")
-        if _buckets.is_remote(root):
-            return _buckets.uploaded(root, lambda folder: _unpack_aircraft(archive, folder)) / _AIRCRAFT
-        root.mkdir(parents=True, exist_ok=True)
-        with (
-            _files.reading(archive, f"copy of {_WHERE}"),
-            tempfile.TemporaryDirectory(dir=root) as temporary,
-            tarfile.open(archive) as file,
-        ):
-            members = _progress.track(file, f"unpacking {archive}", unit="files")
-            file.extractall(temporary, members, filter="data")  # refuses paths outside of the folder
-            (Path(temporary) / _AIRCRAFT).rename(place)  # it has its name only when it is whole
-    _open_aircraft(directory)
-    return place
