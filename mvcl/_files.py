@@ -1,6 +1,5 @@
 """Files: written atomically, read with errors that name them."""
 
-import fcntl
 import json
 import os
 import tempfile
@@ -42,23 +41,6 @@ def write_whole(path: Path, content: str | bytes) -> None:
     """Write a file atomically, with `replacing`."""
     with replacing(path) as temporary:
         temporary.write_bytes(content.encode() if isinstance(content, str) else content)
-
-
-def is_locked(path: Path) -> bool:
-    """Whether a process, maybe this one, holds the `flock` of a file.
-
-    False where that cannot be told: of a file in a bucket, on a file system without locks, of a file of others.
-    """
-    if _buckets.is_remote(path):
-        return False
-    try:
-        with open(path) as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
 
 
 def append(path: Path, text: str) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from mvcl import _files
+from mvcl.report import _read
 
 
 def test_an_error_keeps_the_old_file_and_no_temporary_file(tmp_path):
@@ -36,12 +37,12 @@ def test_arrays(tmp_path):
 
 def test_a_lock_is_seen_and_not_kept(tmp_path, monkeypatch):
     path = tmp_path / ".lock"
-    assert not _files.is_locked(path)
+    assert not _read.locked(path)
     path.write_text("")
-    assert not _files.is_locked(path)
+    assert not _read.locked(path)
     with open(path) as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        assert _files.is_locked(path)
-    assert not _files.is_locked(path)
-    monkeypatch.setattr(_files.fcntl, "flock", lambda file, how: os.stat("/nowhere"))  # has no locks: OSError
-    assert not _files.is_locked(path)
+        assert _read.locked(path)
+    assert not _read.locked(path)
+    monkeypatch.setattr(_read.fcntl, "flock", lambda file, how: os.stat("/nowhere"))  # has no locks: OSError
+    assert not _read.locked(path)

@@ -46,6 +46,11 @@ def _blend(degenerate: jax.Array, x: jax.Array, factor: ArrayLike) -> jax.Array:
     return unit(factor * x + (1 - jnp.asarray(factor)) * degenerate)
 
 
+def choose(condition: ArrayLike, image: ArrayLike, other: ArrayLike) -> jax.Array:
+    """`image` where the scalar `condition` holds, else `other`, two images of one shape."""
+    return outer(jnp.where(condition, inner(image), inner(other)))
+
+
 @_on_image
 def brightness(image: jax.Array, factor: ArrayLike) -> jax.Array:
     """Scale towards black: `ImageEnhance.Brightness`, factor * image, clipped. 1 keeps the image."""

@@ -57,11 +57,6 @@ def halving_sum(x: jax.Array, axis: int) -> jax.Array:
     return x
 
 
-def choose(condition: ArrayLike, image: ArrayLike, other: ArrayLike) -> jax.Array:
-    """`image` where the scalar `condition` holds, else `other`, two images of one shape."""
-    return outer(jnp.where(condition, inner(image), inner(other)))
-
-
 def _resampling(start: jax.Array, stop: jax.Array, length: int, size: int, reverse: ArrayLike) -> jax.Array:
     """(size, length) weights that resample [start, stop) of `length` pixels to `size`; each row sums to 1."""
     scale = (stop - start) / size

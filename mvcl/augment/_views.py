@@ -88,7 +88,7 @@ def apply_policy(policy: Policy, key: ArrayLike, image: ArrayLike, *, cropped: b
     if cropped:
         if (height, width) != (side, side):
             raise ValueError(f"images must be crops of {side} x {side} pixels, got {height} x {width}")
-        x = _geometry.choose(mirror, jnp.asarray(image)[:, ::-1], image)
+        x = _colour.choose(mirror, jnp.asarray(image)[:, ::-1], image)
     else:
         box = crop_box(jnp, policy, drawn["crop"], height, width)
         if policy.random_crop and around:
@@ -96,7 +96,7 @@ def apply_policy(policy: Policy, key: ArrayLike, image: ArrayLike, *, cropped: b
         x = _geometry.crop_and_resize(image, box, side, mirror)
     if ops and share:
         changed = _rand_augment(policy, drawn["rand_augment"].reshape(ops, 3), x)
-        x = changed if share == 1 else _geometry.choose(drawn["rand_augmented"][0] < share, changed, x)
+        x = changed if share == 1 else _colour.choose(drawn["rand_augmented"][0] < share, changed, x)
     strengths = (policy.brightness, policy.contrast, policy.saturation)
     if policy.jitter_probability and (any(strengths) or policy.hue):
         draws = drawn["jitter"]
@@ -105,17 +105,17 @@ def apply_policy(policy: Policy, key: ArrayLike, image: ArrayLike, *, cropped: b
         factors = [l + (1 + s - l) * d if s else None for s, l, d in zip(strengths, low, draws[5:8])]
         hue = policy.hue * (2 * draws[8] - 1) if policy.hue else None
         changed = _colour.color_jitter(x, jnp.argsort(draws[1:5]), *factors, hue)
-        x = _geometry.choose(draws[0] < policy.jitter_probability, changed, x)
+        x = _colour.choose(draws[0] < policy.jitter_probability, changed, x)
     if policy.grayscale_probability:
-        x = _geometry.choose(drawn["grayscale"][0] < policy.grayscale_probability, _colour.grayscale(x), x)
+        x = _colour.choose(drawn["grayscale"][0] < policy.grayscale_probability, _colour.grayscale(x), x)
     if policy.blur_probability:
         low, high = map(jnp.float32, policy.blur_sigma)
         sigma = low + (high - low) * drawn["blur"][1]
         changed = _geometry.gaussian_blur(x, sigma, policy.blur_kernel or None)
-        x = _geometry.choose(drawn["blur"][0] < policy.blur_probability, changed, x)
+        x = _colour.choose(drawn["blur"][0] < policy.blur_probability, changed, x)
     if policy.solarise_probability:
         changed = _colour.solarise(x, policy.solarise_threshold)
-        x = _geometry.choose(drawn["solarise"][0] < policy.solarise_probability, changed, x)
+        x = _colour.choose(drawn["solarise"][0] < policy.solarise_probability, changed, x)
     x = _colour.normalise(x, np.asarray(policy.mean), np.asarray(policy.std))
     if policy.erase_probability:
         # A separate key, so that the other numbers of a view do not depend on it.

@@ -28,11 +28,11 @@ def embedded(
 ) -> Vectors:
     """Checks (k, n, d) embeddings: float32 or wider, on the unit sphere if asked, zero and never read where hidden."""
     z = _checks.views(z, axis_name)
-    keep = _checks.mask(mask, z.shape[:2])
+    keep, block = _checks.mask(mask, z.shape[:2]), _checks.block_size(block_size)
     if keep is not None:
         z = jnp.where(keep[:, :, None], z, 0)
     z = _numerics.unit(z) if normalize else _numerics.widen(z)
-    return Vectors(z, keep, axis_name, _checks.block_size(block_size), normalize)
+    return Vectors(z, keep, axis_name, block, normalize)
 
 
 def queue_embeddings(extra_negatives: ArrayLike | None, e: Vectors) -> Vectors | None:

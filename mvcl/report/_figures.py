@@ -2,8 +2,9 @@
 
 import base64
 import io
+import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from typing import Any
 
@@ -65,6 +66,13 @@ _POINTS = 120  # of a curve over seeds
 _NOT_OF_SEEDS = ("learning_rate", "views_per_second", "gradient_norm")
 
 Plot = tuple[Markup, str, str]  # with its title and note
+Key = list[tuple[str, int, str]]  # symbol, number of the colour, name
+
+
+def legend(names: Iterable[str]) -> Key:
+    """The key of lines or classes in the order of their colours."""
+    symbols, colors = itertools.cycle(SYMBOLS), itertools.cycle(range(len(LINES)))
+    return list(zip(symbols, colors, names))
 
 
 def _plot(figure: Figure, alt: str) -> Markup:

@@ -3,10 +3,9 @@
 import base64
 import functools
 import hashlib
-import itertools
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -25,8 +24,6 @@ _FIELDS = 4  # of the configurations, in the table of results
 _SHADE = 45  # % of the largest weight's background: numbers on it can be read
 _MATRICES = 6  # tables of view weights to show: the first, the last, and some between
 
-Key = list[tuple[str, int, str]]  # symbol, number of the colour, name
-
 
 def write_report(run_dirs: Sequence[Path], out: Path) -> Path:
     """Write one self-contained HTML page for one run, or comparing several.
@@ -41,11 +38,11 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> Path:
         raise ValueError("run_dirs must name at least one run folder, got none")
     runs = [read_run(_buckets.path(path)) for path in track(run_dirs, "reading runs", len(run_dirs), "runs")]
     names, several = _names([run.path for run in runs]), len(runs) > 1
-    shown = _several_runs(runs, names) if several else _one_run(runs[0], names[0])
     of = [(name if several else "", run) for name, run in zip(names, runs)]
     missing = [(name, *item) for name, run in of for item in run.missing if not several or item[0] != IMAGES]
     times = [(name, _time(run.seconds)) for name, run in of if run.seconds]
     configs = [(name, run.config) for name, run in zip(names, runs) if run.config]
+    shown = _several_runs(runs, names) if several else _one_run(runs[0], names[0])
     script = (resources.files("mvcl.report") / "templates" / "sort.js").read_text()
     text = _TEMPLATES.get_template("page.html").render(
         shown,
@@ -122,7 +119,7 @@ def _several_runs(runs: Sequence[Run], names: Sequence[str]) -> dict[str, object
         "title": f"{len(runs)} runs",
         "subtitle": ", ".join(group_names),
         "seeds": len(groups) < len(runs),
-        "key": _legend(group_names),
+        "key": _figures.legend(group_names),
         "curves": _figures.of_runs([[runs[i].log for i in places] for _, places, _ in groups], group_names),
         "geometry": {"parts": [("", table, []) for table in _compare.geometries(runs, groups)]},
         "differences": different,
@@ -145,11 +142,6 @@ def _tiles(run: Run) -> list[tuple[str, str, str]]:
     if rates.notna().any():
         tiles.append(("views per second", f"{rates.median():,.0f}", "median"))
     return tiles
-
-
-def _legend(names: Iterable[str]) -> Key:
-    symbols, colors = itertools.cycle(_figures.SYMBOLS), itertools.cycle(range(len(_figures.LINES)))
-    return list(zip(symbols, colors, names))
 
 
 def _weights(run: Run) -> dict[str, object]:
@@ -175,10 +167,10 @@ def _clusters(run: Run, labels: np.ndarray) -> dict[str, object] | None:
     ends = ", ".join(f"{name} {of.iloc[0]:.3f} to {of.iloc[-1]:.3f}" for name, of in values.items())
     alt = f"Clustering accuracy of each view over training steps; {ends}"
     lines = [of.to_frame("value") for _, of in values.items()]
-    return {"key": _legend(names), "plot": _figures.curves(lines, "accuracy", alt), "ends": ends}
+    return {"key": _figures.legend(names), "plot": _figures.curves(lines, "accuracy", alt), "ends": ends}
 
 
-def _pairs(runs: Sequence[Run], names: Sequence[str]) -> list[tuple[str, Markup, Key]]:
+def _pairs(runs: Sequence[Run], names: Sequence[str]) -> list[tuple[str, Markup, _figures.Key]]:
     """(title, plot, legend) of the pairs of views over training, as many as there are colours.
 
     Of one run similarity and loss; of several similarity, or without it the weight, on a common scale.
@@ -199,7 +191,7 @@ def _pairs(runs: Sequence[Run], names: Sequence[str]) -> list[tuple[str, Markup,
         alt = f"{label.capitalize()} of pairs of views{f' of {name}' if several else ''} over training steps"
         shown = frame.iloc[:, : len(_figures.LINES)]
         plot = _figures.curves([of.to_frame("value") for _, of in shown.items()], label, alt, limits=limits)
-        plots.append((f"{name}, {label}" if several else label.capitalize(), plot, _legend(shown)))
+        plots.append((f"{name}, {label}" if several else label.capitalize(), plot, _figures.legend(shown)))
     return plots
 
 
@@ -226,7 +218,7 @@ def _embeddings(features: np.ndarray, labels: np.ndarray, names: Sequence[str]) 
     alt = f"t-SNE plot of {len(rows)} test embeddings of {len(names)} classes"
     return {
         "plot": _figures.scatter(points, labels[rows], alt),
-        "key": _legend(names) if len(names) <= legible else None,
+        "key": _figures.legend(names) if len(names) <= legible else None,
         "classes": len(names),
         "legible": legible,
         "part": f"{len(rows)} of {len(labels)}" if len(rows) < len(labels) else f"All {len(labels)}",

@@ -1,5 +1,6 @@
 """Read run folders, complete or not, into plain values."""
 
+import fcntl
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from mvcl import _files
+from mvcl import _buckets, _files
 from mvcl.report import _figures
 
 IMAGES = "The images of the views"
@@ -71,12 +72,29 @@ def read_run(path: Path) -> Run:
                 value: Any = read(file)
                 found |= {of: value} if of else value
             # Of a run in progress, whose process holds the lock, files are written later.
-            elif name in expected and not _files.is_locked(path / ".lock"):
+            elif name in expected and not locked(path / ".lock"):
                 missing.append((what, f"{name} is missing", remedy))
         except Exception as error:  # a damaged file may raise anything; the page shows it
             reason = " ".join(str(error).removeprefix(f"{file} ").split())
             missing.append((what, f"{name} cannot be read ({type(error).__name__}: {reason})", remedy))
     return Run(path, missing, **found)
+
+
+def locked(path: Path) -> bool:
+    """Whether a process, maybe this one, holds the `flock` of a file.
+
+    False where that cannot be told: of a file in a bucket, on a file system without locks, of a file of others.
+    """
+    if _buckets.is_remote(path):
+        return False
+    try:
+        with open(path) as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def kind(node: Mapping[str, Any]) -> str:

@@ -148,7 +148,7 @@ def encode_readable(
     """
     apply = jax.tree_util.Partial(run.program.rows)
     if state is not None:
-        apply = jax.tree_util.Partial(run.program.apply, *run.program.evaluated(state))
+        apply = jax.tree_util.Partial(run.program.apply, state)
     features, readable = {}, dict(run.splits)
     for name in splits or ():
         check_split(run, name)
@@ -225,13 +225,13 @@ def augmented(run: Run, state: _program.State, reading: data.Reading) -> evaluat
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         whole, used = run.splits[split], [policy(run.config, crop_padding)]
 
-        def features(params: Any, statistics: Any, inputs: Any) -> jax.Array:
+        def features(state: _program.State, inputs: Any) -> jax.Array:
             images, epoch, index = inputs["images"], inputs["epoch"], inputs["index"]
             views = augment.draw_views(used, images if fixed else (images,), seed_of_views, epoch, index)
             first = {"images": jnp.asarray(views)[:, 0]}
-            return program.learner.features(params, statistics, first, options.features)
+            return program.learner.features(*_program.evaluated(state), first, options.features)
 
-        apply = jax.tree_util.Partial(features, *program.evaluated(state))
+        apply = jax.tree_util.Partial(features, state)
         stream = data.batches(
             whole,
             batch_size=batch_size,

@@ -264,7 +264,7 @@ def of_views(
         run, split, f"encoding the views of {split}", reading, crop=crop, rows=rows
     )
     batches = ({"inputs": (b["inputs"], b["index"]), "index": b["index"]} for b in stream)
-    variables, first = run.program.evaluated(state), next(batches)
+    variables, first = _program.evaluated(state), next(batches)
     widths = [x.shape[1] for x in jax.eval_shape(each, *variables, *first["inputs"])]
     apply = jax.tree_util.Partial(joined, *variables)
     joint, index = evaluation.encode(apply, itertools.chain([first], batches), **options)

@@ -35,8 +35,8 @@ class Program:
       init: () -> state, a dict of params, statistics, opt, step (updates done), seed and, with an EMA, ema.
       step: (state, batch) -> (state, metrics); the state is donated.
       views: batch -> (n, k, H, W, C) views, or a tuple of k arrays (n, ...) for given views and for sizes that differ.
-      apply: (params, statistics, inputs) -> (b, d) features; the inputs are (b, H, W, C) float32 or uint8 images, or
-        the output of `mvcl.data.inputs`.
+      apply: (state, inputs) -> (b, d) features; the inputs are (b, H, W, C) float32 or uint8 images, or the output of
+        `mvcl.data.inputs`.
       rows: inputs -> (b, d) rows: images as the encoder sees them, or all given views.
       learning_rate: step -> learning rate.
       chance: () -> the objective's chance level; None if the method minimises something else.
@@ -53,15 +53,16 @@ class Program:
     init: Callable[[], State]
     step: Callable[[State, Any], tuple[State, dict[str, jax.Array]]]
     views: Callable[[Any], Any]
-    apply: Callable[[Any, Any, Any], jax.Array]
+    apply: Callable[[State, Any], jax.Array]
     rows: Callable[[Any], jax.Array]
     learning_rate: optax.Schedule
     chance: Callable[[], jax.Array] | None
     restart: Callable[[State, tuple[str, ...]], State]
 
-    def evaluated(self, state: State) -> tuple[Any, Any]:
-        """Parameters and statistics to evaluate: the moving average of the parameters if there is one."""
-        return state.get("ema", state["params"]), state["statistics"]
+
+def evaluated(state: State) -> tuple[Any, Any]:
+    """Parameters and statistics to evaluate: the moving average of the parameters if there is one."""
+    return state.get("ema", state["params"]), state["statistics"]
 
 
 def build(config: Config, outline: data.Outline) -> Program:
@@ -223,7 +224,7 @@ def _step(
 
 def _apply(config: Config, spec: data.ExampleSpec, learner: methods.Learner) -> tuple[Any, Any]:
     """`apply` and `rows` of a `Program`; images are transformed by the evaluation policy."""
-    output, policy = config.evaluation.features, evaluation_policy(config, spec.image_shape)
+    output, policy = config.evaluation.features, evaluation_policy(config, spec)
     crop = spec.image_shape is None  # from the host
     view = jax.vmap(  # deterministic: the key draws nothing
         lambda image: augment.apply_policy(policy, jax.random.key(0), image, cropped=crop)
@@ -234,9 +235,9 @@ def _apply(config: Config, spec: data.ExampleSpec, learner: methods.Learner) -> 
             f"{type(config.method).__name__}, got {output!r}"
         )
 
-    def apply(params: Any, statistics: Any, inputs: Any) -> jax.Array:
+    def apply(state: State, inputs: Any) -> jax.Array:
         x = inputs if spec.given else {"images": view(inputs)}
-        return learner.features(params, statistics, x, output)
+        return learner.features(*evaluated(state), x, output)
 
     def rows(inputs: Any) -> jax.Array:
         parts = inputs["views"] if spec.given else (view(inputs),)
@@ -245,10 +246,10 @@ def _apply(config: Config, spec: data.ExampleSpec, learner: methods.Learner) -> 
     return apply, rows
 
 
-def evaluation_policy(config: Config, image_shape: tuple[int, int, int] | None) -> augment.Policy:
-    """The policy of evaluation: the whole image if it has the encoder's size, else its central 7/8."""
-    first = config.policies[0]
-    whole = image_shape is not None and min(image_shape[:2]) <= first.image_size
+def evaluation_policy(config: Config, spec: data.ExampleSpec | None) -> augment.Policy:
+    """The policy of evaluation: the whole image if all have the encoder's size, else its central 7/8."""
+    first, size = config.policies[0], None if spec is None else spec.image_shape
+    whole = size is not None and min(size[:2]) <= first.image_size
     return augment.evaluation(
         image_size=first.image_size,
         center_fraction=1.0 if whole else 0.875,

@@ -125,7 +125,7 @@ def one_encoder(run: Run, state: _program.State) -> Any:
             f"this needs a run with one encoder; method {type(run.config.method).__name__} has one for each of the "
             f"{run.config.views.k} views. `mvcl embed` writes the features of a split"
         )
-    return learner.network(*run.program.evaluated(state)).encoder
+    return learner.network(*_program.evaluated(state)).encoder
 
 
 def initial_state(run: Run, reference: Config | None = None) -> _program.State:

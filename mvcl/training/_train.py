@@ -90,9 +90,9 @@ def loop(session: Session, hooks: list[Hook]) -> None:
       Diverged: the loss became NaN or infinite.
     """
     run, clock, program, log = session.run, session.clock, session.run.program, session.log
-    session.measure(session.due())
     host = batches(run, session.step, session.reading)
     stream = data.to_devices(host, program.batch_sharding)
+    session.measure(session.due())
     pending: list[dict[str, jax.Array]] = []  # values of the steps that are not known to be finite
     with clock.phase("compiling"), _progress.during("compiling the chance level"):
         level = program.chance if session.step < program.steps else None

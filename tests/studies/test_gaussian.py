@@ -88,7 +88,7 @@ def test_features_are_embeddings_by_view_and_network():
     run = training.prepare(tiny("arithmetic"))
     state = run.program.init()
     views = tuple(view[:5] for view in run.splits["test"].arrays)
-    found = run.program.apply(state["params"], {}, {"views": views}).reshape(5, 3, 3, -1)
+    found = run.program.apply(state, {"views": views}).reshape(5, 3, 3, -1)
     first = run.program.learner.network(state["params"], {}).encoder
     for m in range(3):
         np.testing.assert_allclose(found[:, m, 0], first(views[m][:, :1]), atol=1e-5)

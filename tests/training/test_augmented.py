@@ -9,6 +9,7 @@ from parametrize import some
 
 from mvcl import augment, data, evaluation, models, training
 from mvcl.training import Mesh, Train, _evaluate, _geometry
+from mvcl.training._program import evaluated
 
 
 def config(**options):
@@ -44,7 +45,7 @@ def test_features_are_the_encoders_of_the_drawn_views():
     assert policy.flip_probability == 0.5
     assert (policy.mean, policy.std, policy.brightness) == ((0.4,), (0.2,), 0.0)
     encoded = jax.jit(run.program.learner.features, static_argnums=3)
-    params, statistics = run.program.evaluated(state)
+    params, statistics = evaluated(state)
     draw = jax.jit(lambda images, epoch, rows: augment.draw_views([policy], images, 1_000_006, epoch, rows))
     for step, (found, labels) in enumerate(batches):
         rows = np.arange(24)
@@ -104,7 +105,7 @@ def test_random_views_of_a_split(sizes):
     if sizes == "one":
         draw = jax.jit(lambda x: augment.draw_views(run.config.policies * 2, x, 1_000_006, 0 * rows, rows))
         views = draw(run.splits["test"].take(rows)[0])
-        params, statistics = run.program.evaluated(state)
+        params, statistics = evaluated(state)
         encoded = jax.jit(run.program.learner.features, static_argnums=3)
         np.testing.assert_allclose(
             found[:, 2], encoded(params, statistics, {"images": views[:, 2]}, "head"), rtol=1e-4, atol=1e-5

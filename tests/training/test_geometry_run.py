@@ -11,6 +11,7 @@ import pytest
 
 from mvcl import augment, data, evaluation, losses, methods, models, training
 from mvcl.training import AdamW, Checkpoint, Config, Mesh, Train, Views
+from mvcl.training._program import evaluated
 
 IMAGES = data.Synthetic(image_size=8, examples=24, classes=2)
 POLICY = dataclasses.replace(augment.digits(), image_size=8)
@@ -50,7 +51,7 @@ def test_images_are_measured_by_their_drawn_views(tmp_path):
     views = draw(split.take(rows)[0])
     features = jax.jit(run.program.learner.features, static_argnums=3)
     for output in ("encoder", "head"):
-        each = [features(*run.program.evaluated(state), {"images": views[:, l]}, output) for l in range(3)]
+        each = [features(*evaluated(state), {"images": views[:, l]}, output) for l in range(3)]
         expected = evaluation.geometry(each).numbers()
         got = found.outputs[output].numbers()
         assert got == pytest.approx(expected, rel=2e-3, abs=1e-4)
@@ -99,7 +100,7 @@ def test_each_image_encoder_embeds_its_own_view():
     rows = np.arange(12)
     draw = jax.jit(lambda x: augment.draw_views(run.config.policies, x, 1_000_003, 0 * rows, rows))
     views = draw(run.splits["test"].take(rows)[0])
-    net = models.eval_view(run.program.learner.network(*run.program.evaluated(state)))
+    net = models.eval_view(run.program.learner.network(*evaluated(state)))
     expected = evaluation.geometry([net.encoder[l](views[:, l]) for l in range(3)]).numbers()
     assert found.outputs["encoder"].numbers() == pytest.approx(expected, rel=2e-3, abs=1e-4)
     with pytest.raises(
@@ -116,7 +117,7 @@ def test_given_views_have_their_own_encoders_and_may_be_missing():
     split = run.splits["test"]
     assert found.outputs["encoder"].names == split.spec.view_names
     inputs = data.inputs(split, np.arange(12))
-    net = models.eval_view(run.program.learner.network(*run.program.evaluated(state)))
+    net = models.eval_view(run.program.learner.network(*evaluated(state)))
     each = [net.encoder[l](inputs["views"][l]) for l in range(3)]
     heads = [net.head[l](x) for l, x in enumerate(each)]
     for output, arrays in (("encoder", each), ("head", heads)):

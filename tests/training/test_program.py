@@ -225,7 +225,7 @@ def test_ema_follows_the_parameters(tables):
         jax.device_get(state["ema"]),
         expected,
     )
-    assert run.program.evaluated(state)[0] is state["ema"]
+    assert _program.evaluated(state)[0] is state["ema"]
 
 
 def decayed_sgd(rate, weight_decay, mask):

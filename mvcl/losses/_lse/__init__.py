@@ -63,8 +63,9 @@ class Vectors:
 
 def within(v: Vectors) -> jax.Array:
     """`(k, n)`: the log-sum-exp over j != i of <z_li, z_lj>; -inf where nothing is there."""
-    (k, n, _), (fixed, bound) = v.z.shape, shift(v.bound, v.z)
+    k, n, _ = v.z.shape
     block = block_rows(k, n, n if v.axis_name is None else everywhere(n, v.axis_name), v.block_size)
+    fixed, bound = shift(v.bound, v.z)
     if v.axis_name is not None:
         if block is None:
             z = _sharded(v.z, v.axis_name)
