@@ -17,15 +17,17 @@ def widen(x: jax.Array) -> jax.Array:
     return x.astype(jnp.promote_types(x.dtype, jnp.float32))
 
 
-def unit(x: jax.Array) -> jax.Array:
-    """x / ||x|| along the last axis, in float32 or wider; a zero vector stays zero and has gradient zero.
+def unit(x: jax.Array, axis: int = -1, axis_name: str | None = None) -> jax.Array:
+    """x / ||x|| along an axis, in float32 or wider; a zero vector stays zero and has gradient zero.
 
-    Each vector is divided by its largest entry before it is squared, so that no length overflows or underflows.
+    With `axis_name` a vector goes on over its devices. Each vector is divided by its largest entry before it is
+    squared, so that no length overflows or underflows.
     """
     x = widen(x)
-    largest = lax.stop_gradient(jnp.max(jnp.abs(x), axis=-1, keepdims=True))
+    largest = lax.stop_gradient(jnp.max(jnp.abs(x), axis=axis, keepdims=True))
+    largest = largest if axis_name is None else lax.pmax(largest, axis_name)
     x = x / jnp.where(largest > 0, largest, 1)  # a constant factor: the result does not depend on it
-    square = jnp.sum(x * x, axis=-1, keepdims=True)
+    square = device_sum(jnp.sum(x * x, axis=axis, keepdims=True), axis_name)
     nonzero = square > 0
     # Both branches of the inner `where` are finite, so that the gradient of the unselected branch is finite too.
     return x * jnp.where(nonzero, lax.rsqrt(jnp.where(nonzero, square, 1)), 0)

@@ -29,7 +29,6 @@ __all__ = [
 Loss = Callable[..., jax.Array]
 """An objective: embeddings and options in, a scalar out."""
 Function = TypeVar("Function", bound=Callable[..., Any])
-Result = TypeVar("Result")
 
 
 class Operands(enum.Enum):
@@ -190,43 +189,41 @@ def filled(objective: Callable[..., Any], options: Mapping[str, Any]) -> dict[st
     return {**known, **given}
 
 
+def measured_on_views(
+    objective: Callable[..., jax.Array], global_views: int | None = None
+) -> Callable[..., tuple[jax.Array, dict[str, jax.Array]]]:
+    """The objective as a function of one (k, n, d) array, whatever its operands, that returns (loss, measures).
+
+    The measures are scalars for the log, none where the objective declares no `measured`. A pair loss compares the
+    first two views, and its mask is (2, n). Groups are the global views and the others, or the first half of the views
+    and the rest where `global_views` is None. Other objectives are given the number of global views if they take it.
+    """
+    declared = takes(objective)
+
+    def function(*views: jax.Array, **options: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
+        if declared.measured is None:
+            return objective(*views, **options), {}
+        return declared.measured(*views, **unwrap(objective)[1] | options)
+
+    def of_array(z: jax.Array, **options: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
+        if declared.operands is Operands.PAIR:
+            return function(z[0], z[1], **options)
+        if declared.operands is Operands.GROUPS:
+            first = len(z) // 2 if global_views is None else global_views
+            return function(z[:first], z[first:], **options)
+        if declared.global_views and global_views is not None:
+            options = {"global_views": global_views} | options
+        return function(z, **options)
+
+    return of_array
+
+
 def on_views(
     objective: Callable[..., jax.Array], global_views: int | None = None
 ) -> Callable[..., jax.Array]:
-    """The objective as a function of one (k, n, d) array, whatever its operands.
-
-    A pair loss compares the first two views, and its mask is (2, n). Groups are the global views and the others, or
-    the first half of the views and the rest where `global_views` is None. Other objectives are given the number of
-    global views if they take it.
-    """
-    return _of_one_array(objective, takes(objective), global_views)
-
-
-def measured_on_views(
-    objective: Callable[..., jax.Array], global_views: int | None = None
-) -> Callable[..., tuple[jax.Array, dict[str, jax.Array]]] | None:
-    """`on_views` of the function that returns measures too, with the objective's options; None if it declares none."""
-    declared = takes(objective)
-    if declared.measured is None:
-        return None
-    return _of_one_array(functools.partial(declared.measured, **unwrap(objective)[1]), declared, global_views)
-
-
-def _of_one_array(
-    function: Callable[..., Result], declared: Takes, global_views: int | None
-) -> Callable[..., Result]:
-    if declared.operands is Operands.PAIR:
-        return lambda z, **options: function(z[0], z[1], **options)
-    if declared.operands is Operands.GROUPS:
-
-        def of_groups(z: jax.Array, **options: Any) -> Result:
-            first = len(z) // 2 if global_views is None else global_views
-            return function(z[:first], z[first:], **options)
-
-        return of_groups
-    if declared.global_views and global_views is not None:
-        return functools.partial(function, global_views=global_views)
-    return function
+    """The loss of `measured_on_views`."""
+    measured = measured_on_views(objective, global_views)
+    return lambda z, **options: measured(z, **options)[0]
 
 
 def objectives() -> dict[str, Callable[..., Any]]:

@@ -15,6 +15,7 @@ from jax.typing import ArrayLike
 from mvcl import _checks, _numerics
 from mvcl.losses import _lse
 from mvcl.losses._lse import Pairs, Vectors, lse_union
+from mvcl.losses._lse.whole import gradient_again
 
 Two = tuple[jax.Array, jax.Array]
 
@@ -220,15 +221,7 @@ def _recomputed(function: Callable[..., jax.Array], *arguments: jax.Array | None
     return function(*arguments)
 
 
-def _recomputed_forward(function: Callable[..., jax.Array], *arguments: jax.Array) -> tuple[jax.Array, Any]:
-    return function(*arguments), arguments
-
-
-def _recomputed_backward(function: Callable[..., jax.Array], residual: Any, cotangent: jax.Array) -> Any:
-    return jax.vjp(function, *residual)[1](cotangent)
-
-
-_recomputed.defvjp(_recomputed_forward, _recomputed_backward)
+gradient_again(_recomputed, lambda function, residual, by: jax.vjp(function, *residual[:-1])[1](by))
 
 
 # A pair loss is the sum over its terms of the mean over what exists. Each has numbers, (pairs, ..., n), and, of their

@@ -156,22 +156,12 @@ def frossl(
     z = _numerics.widen(_checks.views(z, axis_name))
     factor = _checks.scalar("invariance", invariance, z.dtype)
     k, _, d = z.shape
-    columns = _unit_columns(z, axis_name)
+    columns = _numerics.unit(z, 1, axis_name)
     gram = moments(columns, axis_name) / d
     norms = jnp.sum(gram**2, axis=(1, 2))
     distances = squared_distances(columns, emb.sum_of_views(columns) / k)
     pull = k * d * _numerics.mean_where(distances, None, axis_name, axis=1)
     return jnp.sum(jnp.log(jnp.where(norms == 0, 1, norms)) + factor * pull)
-
-
-def _unit_columns(z: jax.Array, axis_name: str | None) -> jax.Array:
-    """Each column of each view over the norm of all its instances; a zero column stays zero, with gradient zero."""
-    largest = lax.stop_gradient(jnp.max(jnp.abs(z), axis=1, keepdims=True))
-    largest = largest if axis_name is None else lax.pmax(largest, axis_name)
-    z = z / jnp.where(largest > 0, largest, 1)  # a constant factor, so that no square overflows or underflows
-    square = _numerics.device_sum(jnp.sum(z * z, axis=1, keepdims=True), axis_name)
-    nonzero = square > 0
-    return z * jnp.where(nonzero, lax.rsqrt(jnp.where(nonzero, square, 1)), 0)
 
 
 @declare()

@@ -23,14 +23,8 @@ Keywords, if the objective takes them: queue (q, d), mask (k, n), weights (k, k)
 
 
 def of_views(objective: losses.Loss, global_views: int | None = None) -> OfViews:
-    """The objective as a function of (k, n, d) views: pair losses get the first two views, group losses two groups.
-
-    Groups are the global views, the first so many, and the local ones; the two halves where `global_views` is None.
-    Objectives that treat global views differently are given their number. A `queue` is passed under the objective's own
-    argument name.
-    """
-    takes, loss = losses.takes(objective), losses.on_views(objective, global_views)
-    measured = losses.measured_on_views(objective, global_views)
+    """`losses.measured_on_views`, with a `queue` under the objective's own argument name, for `successive` ones too."""
+    takes, loss = losses.takes(objective), losses.measured_on_views(objective, global_views)
 
     def value(z: jax.Array, /, **extra: Any) -> tuple[jax.Array, Measures]:
         if "mask" in extra and not takes.mask:
@@ -42,7 +36,7 @@ def of_views(objective: losses.Loss, global_views: int | None = None) -> OfViews
             extra = {takes.queue if name == "queue" else name: x for name, x in extra.items()}
         if z.ndim == 4 and takes.successive is not None:
             return takes.successive(z, **{**losses.unwrap(objective)[1], **extra})
-        return (loss(z, **extra), {}) if measured is None else measured(z, **extra)
+        return loss(z, **extra)
 
     return value
 

@@ -25,16 +25,12 @@ if TYPE_CHECKING:
         train_view,
     )
     from mvcl.models._resnet import ResNet, ResNetEncoder
-    from mvcl.models._sequences import (
-        EegConv,
-        EegConvEncoder,
-        Transformer,
-        TransformerEncoder,
-    )
     from mvcl.models._small import (
         MLP,
         ConvNet,
         ConvNetEncoder,
+        EegConv,
+        EegConvEncoder,
         IdentityHead,
         MLPHead,
         Perceptron,
@@ -44,6 +40,6 @@ if TYPE_CHECKING:
         moco_v3_head,
         piran_head,
     )
-    from mvcl.models._vit import ViT, ViTEncoder
+    from mvcl.models._vit import Transformer, TransformerEncoder, ViT, ViTEncoder
 
 __getattr__, __dir__, __all__ = _lazy.exports(__name__)

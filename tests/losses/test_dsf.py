@@ -12,7 +12,7 @@ from parametrize import some
 from scipy import special
 
 from mvcl import losses
-from mvcl.losses._bessel import bessel_ratio, log_series
+from mvcl.losses._dsf import bessel_ratio, log_series
 
 OPTIONS = ("in_batch_negatives", "queue_concentration", "mean_resultant", "normalize_concentration")
 
