@@ -6,8 +6,9 @@ floating; half precision is computed in float32. The result is a scalar, float32
 
 Shared arguments. Objectives that have one mean the same by it:
 
-- `normalize`: project vectors onto the unit sphere first; a zero vector stays zero and has gradient zero.
-- `temperature`: positive divisor of the inner products, no unit.
+- `normalize`: project vectors onto the unit sphere first; a zero vector stays zero and has gradient zero. Objectives
+  without this argument compare vectors as they are.
+- `temperature`: positive divisor of the inner products, or of what the formula divides by it, no unit.
 - `mask`: boolean, (k, n), for two views (2, n), for groups (m + m', n), the queries first. False marks a view that the
   instance lacks: its vector is never read. A docstring says over what the means then run.
 - `extra_negatives`: (q, d) vectors, for instance a queue, that join the negatives of every anchor. Inside `shard_map`

@@ -76,7 +76,6 @@ def dsf(
       keys: (m', n, d), of the same dtype: the other group.
       queue: (q, d) further negatives, means z̄ of earlier groups of unit vectors, whose lengths give their κ; a row
         longer than 1 counts as a unit vector. Without gradient.
-      temperature: positive divisor of the similarities.
       resultant_scale: factor of ||z̄|| that keeps R below one.
       normalize_concentration: divide κ by d, as the released models were trained.
       mean_resultant: "estimate" takes A_i = R_i, as trained; "exact" takes I_{d/2}(κ_i) / I_{d/2-1}(κ_i), the

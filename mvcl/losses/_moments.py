@@ -40,9 +40,9 @@ def vicreg(
     Bardes 2022 (ICLR), in the units of the released code: the paper sums the squares of the first term over the d
     features, though not in its pseudocode, and has no ½ in the second. Its loss with weights λ, μ and ν is this one
     with invariance d λ, variance 2 μ and covariance ν; the 25, 25 and 1 of its experiments are those of the code, the
-    defaults here. A port that does not halve the second term needs `variance=50.0` here for its 25. Vectors are
-    compared as they are, not projected. A term belongs to the whole batch and not to an instance, so that instances
-    cannot be weighted. Devices exchange 2 d² + 2 d numbers, 8 d (d + 1) bytes, whatever n is.
+    defaults here. A port that does not halve the second term needs `variance=50.0` here for its 25. A term belongs to
+    the whole batch and not to an instance, so that instances cannot be weighted. Devices exchange 2 d² + 2 d numbers,
+    8 d (d + 1) bytes, whatever n is.
 
     Cost: 2 n d² multiply-adds in the forward pass.
 
@@ -92,9 +92,8 @@ def barlow_twins(
 
     Zbontar 2021 (ICML), Eqs. 1 and 2, with the variance over n and eps inside the root, as the batch normalisation of
     the released code has them; the paper has no eps. On several processes the gradient of that code is this one over
-    their number, since it sums c over them in a step that is not differentiated. Vectors are compared as they are, not
-    projected. A term belongs to the whole batch and not to an instance, so that instances cannot be weighted. Devices
-    exchange d² + 4 d numbers, 4 d (d + 4) bytes, whatever n is.
+    their number, since it sums c over them in a step that is not differentiated. Instances cannot be weighted, as in
+    `vicreg`. Devices exchange d² + 4 d numbers, 4 d (d + 4) bytes, whatever n is.
 
     Cost: n d² multiply-adds in the forward pass.
 
@@ -139,8 +138,7 @@ def frossl(
     Cost: k n d² multiply-adds in the forward pass.
 
     Args:
-      z: (k, n, d) views. Vectors are compared as they are; a
-        feature that is zero stays zero.
+      z: (k, n, d) views; a feature that is zero stays zero.
       invariance: factor of the squared distances.
       mask: must be None: columns of length 1 compare views only if all of them have the same instances.
 

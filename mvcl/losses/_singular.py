@@ -49,7 +49,6 @@ def pmrl(
     Cost: n² d + 2 n k² d multiply-adds in the forward pass, and n singular value decompositions of k x k.
 
     Args:
-      temperature: positive divisor of the singular values, no unit.
       instance_temperature: positive divisor of the inner products of leading vectors, no unit.
       weight: factor of the second mean.
       mask: the matrix of an instance is of the views that it has; the first mean is over the instances with two views

@@ -44,8 +44,7 @@ def lejepa(
 
     Balestriero 2025 (arXiv 2511.08544), as the released SlicingUnivariateTest and EppsPulley compute it; the factors
     2 Δt stand for the negative half of the axis. The paper integrates over 17 points of [-5, 5], which is
-    `knots=9, t_max=5.0`. The released minimal example is `weight=0.02, slices=256`. Vectors are compared as they are,
-    not projected.
+    `knots=9, t_max=5.0`. The released minimal example is `weight=0.02, slices=256`.
 
     The directions are drawn from `key` alone: one key gives one loss on any number of devices, in float32 and
     float64. Cosines and sines of t_m = m Δt follow from those of Δt by the addition theorem, to within m roundings;
@@ -141,7 +140,7 @@ def visreg(
     mean of the first `global_views` views, Φ the normal distribution function, and sg holds σ constant, so that the
     gradient is not the derivative of the value. Wu 2026 (arXiv 2606.02572). The released code adds 1e-6 to σ in S and
     in W and has no eps; `eps=1e-6` gives its numbers to 1e-6. Its trainer draws other directions on each process and
-    says that c_i is held constant, which it is not, nor here. Vectors are compared as they are, not projected.
+    says that c_i is held constant, which it is not, nor here.
 
     The directions are those of `lejepa`, in blocks too. Ranks are of the global batch: every device gathers the k n d
     centred numbers, 4 k n d bytes, and as many are scattered back in the backward pass, fewer than the k n slices

@@ -54,7 +54,6 @@ def symile(
     log-sum-exps for k > 3.
 
     Args:
-      temperature: positive divisor of the products, no unit.
       negatives: "all" tuples or n - 1 "shuffled" ones.
       key: `jax.random` key of the permutations, needed for "shuffled" alone; the same on all devices.
       mask: a tuple counts if all its vectors are there, an instance is an anchor if it has all views.

@@ -54,7 +54,6 @@ def gram(
     Cost: (k - 1) n² d multiply-adds in the forward pass.
 
     Args:
-      temperature: positive divisor of the volumes, no unit.
       anchor: the view, 0 to k - 1, that is compared with all others together.
       label_smoothing: s in [0, 1]: the label is 1 - s on the own instance plus s / n on every instance.
       eps: positive number under the root, which bounds the gradient where the volume is zero.
@@ -142,7 +141,6 @@ def triangle(
 
     Args:
       z: (3, n, d) views.
-      temperature: positive divisor of the areas, no unit.
       squared: ½ (|u|² |v|² - <u, v>²) in place of the area, without eps.
       eps: positive number under the root, which bounds the gradient where the area is zero.
       label_smoothing: s in [0, 1]: the label is 1 - s on the own instance plus s / n on every instance.

@@ -187,8 +187,3 @@ def any_way(
     bounds = jnp.asarray(spread_bounds(len(costs.shape), costs.dtype)[:most], costs.dtype)
     fit = jnp.sum(spread_of(costs, epsilon)[None] <= bounds)  # as many of the ways after the first are right
     return lax.switch(fit, [functools.partial(by, each) for each in Way if each <= most])
-
-
-def rows_fit(costs: TupleCosts, epsilon: jax.Array) -> jax.Array:
-    """Whether `Way.ROWS` is right at this spread of the costs."""
-    return spread_of(costs, epsilon) <= spread_bounds(len(costs.shape), costs.dtype)[0]

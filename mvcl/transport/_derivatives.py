@@ -23,7 +23,8 @@ from mvcl.transport._blocks import (
     cost_block,
     exponent_block,
     over_blocks,
-    rows_fit,
+    spread_bounds,
+    spread_of,
 )
 from mvcl.transport._contraction import groups, log_joint, pair_marginals, scaled_potentials
 from mvcl.transport._costs import TupleCosts, pairs, views_of_pairs
@@ -40,11 +41,8 @@ class Point(NamedTuple):
     weights: tuple[jax.Array, ...]
 
 
-class Slope(NamedTuple):
-    """Derivatives of `-ε mass` by the arrays of the costs and by epsilon, which is `<P, log P - 1>`."""
-
-    arrays: tuple[jax.Array, ...]
-    epsilon: jax.Array
+# Derivatives of `-ε mass` by the arrays of the costs and by epsilon, which is `<P, log P - 1>`.
+Slope = tuple[tuple[jax.Array, ...], jax.Array]
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -57,23 +55,20 @@ def slope(work: Work, at: Point) -> Slope:
 @slope.defjvp
 def _(work: Work, primals: tuple[Point], tangents: tuple[Point]) -> tuple[Slope, Slope]:
     change = jax.jvp(partial(_gradient, work), primals, tangents)[1]
-    return slope(work, *primals), Slope(change.costs.arrays, change.epsilon)
+    return slope(work, *primals), (change.costs.arrays, change.epsilon)
 
 
 def _slope(work: Work, at: Point) -> Slope:
-    def by_pairs(way: Way) -> Slope:
+    def by(way: Way) -> Slope:
+        if way is Way.ELEMENTWISE and not _is_sum_of_two(at.costs):
+            change = jax.grad(partial(_minus_mass, work, way))(at)
+            return change.costs.arrays, change.epsilon
         plans = pair_marginals(work, at.costs, _scaled(at), at.epsilon, way)
         # log P = (sum f - C) / ε summed by views and by pairs of views
         marginals = _marginals(plans)
         terms = [jnp.sum(m * f) for m, f in zip(marginals, at.potentials)]
         terms += [-jnp.sum(p * c) for p, c in zip(plans, at.costs.arrays)]
-        return Slope(plans, sum(terms[1:], start=terms[0]) / at.epsilon - jnp.sum(marginals[0]))
-
-    def by(way: Way) -> Slope:
-        if way is Way.ELEMENTWISE and not _is_sum_of_two(at.costs):
-            change = jax.grad(partial(_minus_mass, work, way))(at)
-            return Slope(change.costs.arrays, change.epsilon)
-        return by_pairs(way)
+        return plans, sum(terms[1:], start=terms[0]) / at.epsilon - jnp.sum(marginals[0])
 
     return any_way(work.way, at.costs, at.epsilon, by)
 
@@ -210,7 +205,7 @@ def _where_right(work: Work, way: Way, at: Point) -> Point:
     """
     if work.way is not None or way is Way.ELEMENTWISE:
         return at
-    fit = rows_fit(at.costs, at.epsilon)
+    fit = spread_of(at.costs, at.epsilon) <= spread_bounds(len(at.costs.shape), at.costs.dtype)[0]
     return jax.tree.map(lambda x: jnp.where(fit, x, jnp.ones_like(x)), at)
 
 

@@ -101,7 +101,7 @@ class SinkhornOutput:
         The solver's plan, every view scaled down to its weights, lacks e_l in the marginals: the product of all e_l is
         added. The entropy of the sum is bounded by convexity, which costs nothing where the marginals fit.
         """
-        costs, weights, epsilon, scaled = self.costs, self.a_s, self._constant_epsilon, self._scaled
+        (costs, scaled, epsilon), weights = self._plan, self.a_s
         dtype = costs.dtype
         found = marginals(costs, scaled, epsilon)
         log_a, log_m = ([jnp.log(jnp.where(x > 0, x, 1)) for x in of] for of in (weights, found))
@@ -132,18 +132,18 @@ class SinkhornOutput:
     @property
     def marginals(self) -> tuple[jax.Array, ...]:
         """The k marginals (n_l,) of the plan."""
-        return marginals(self.costs, self._scaled, self._constant_epsilon)
+        return marginals(*self._plan)
 
     def marginal(self, l: int) -> jax.Array:
         """Marginal (n_l,) of the plan on view l."""
-        return joint_marginal(self.costs, self._scaled, self._constant_epsilon, (self._view("l", l),))
+        return joint_marginal(*self._plan, (self._view("l", l),))
 
     def pair_marginal(self, l: int, m: int) -> jax.Array:
         """Marginal (n_l, n_m) of the plan on two views: how much of each point is matched with each of the other."""
         pair = (self._view("l", l), self._view("m", m))
         if pair[0] == pair[1]:
             raise ValueError(f"l and m must be two views, got {l} and {m}")
-        return joint_marginal(self.costs, self._scaled, self._constant_epsilon, pair)
+        return joint_marginal(*self._plan, pair)
 
     def entries(self, indices: ArrayLike) -> jax.Array:
         """Entries (t,) of the plan at t tuples, given as (t, k) whole numbers that are checked unless traced."""
@@ -157,8 +157,9 @@ class SinkhornOutput:
                 f"the plan of shape {self.shape} has {math.prod(self.shape):.3g} entries, above "
                 f"max_entries={max_entries}; marginal, pair_marginal, entries and partners need no tensor"
             )
-        terms = [place(f, (view,), self.n_marginals) for view, f in enumerate(self._scaled)]
-        return jnp.exp(reduce(jnp.add, terms, -self.costs.tensor() / self._constant_epsilon))
+        costs, scaled, epsilon = self._plan
+        terms = [place(f, (view,), self.n_marginals) for view, f in enumerate(scaled)]
+        return jnp.exp(reduce(jnp.add, terms, -costs.tensor() / epsilon))
 
     def partners(self, l: int) -> jax.Array:
         """The most likely tuple of each point of view l, of equal ones the first: (n_l, k) whole numbers."""
@@ -193,13 +194,11 @@ class SinkhornOutput:
         return right / jnp.maximum(counted, 1)
 
     @property
-    def _constant_epsilon(self) -> jax.Array:
-        return lax.stop_gradient(self.epsilon)
-
-    @property
-    def _scaled(self) -> tuple[jax.Array, ...]:
+    def _plan(self) -> tuple[TupleCosts, tuple[jax.Array, ...], jax.Array]:
+        """Costs, potentials over epsilon, and epsilon, without its gradient."""
         finite = tuple(jnp.where(a > 0, f, 0) for f, a in zip(self.potentials, self.a_s))
-        return scaled_potentials(finite, self.a_s, self._constant_epsilon)
+        epsilon = lax.stop_gradient(self.epsilon)
+        return self.costs, scaled_potentials(finite, self.a_s, epsilon), epsilon
 
     def _tuples(self, name: str, indices: ArrayLike) -> jax.Array:
         at = jnp.asarray(indices)
@@ -310,14 +309,14 @@ def _fitting(out: SinkhornOutput, z: ArrayLike | Sequence[ArrayLike]) -> tuple[j
 
 @jax.jit
 def _entries(out: SinkhornOutput, indices: jax.Array) -> jax.Array:
-    zero = jnp.zeros(indices.shape[0], out.costs.dtype)
-    exponent = sum((f[indices[:, l]] for l, f in enumerate(out._scaled)), start=zero)
-    return jnp.exp(exponent - out.costs.entries(indices) / out._constant_epsilon)
+    costs, scaled, epsilon = out._plan
+    exponent = reduce(jnp.add, [f[indices[:, l]] for l, f in enumerate(scaled)])
+    return jnp.exp(exponent - costs.entries(indices) / epsilon)
 
 
 @partial(jax.jit, static_argnums=1)
 def _partners(out: SinkhornOutput, view: int) -> jax.Array:
-    costs, scaled, epsilon = out.costs, out._scaled, out._constant_epsilon
+    costs, scaled, epsilon = out._plan
     shape, work = costs.shape, default_work()
     others = [other for other in range(len(shape)) if other != view]
     joined = len(others) // 2

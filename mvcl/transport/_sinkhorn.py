@@ -144,8 +144,7 @@ def _way(costs: TupleCosts, epsilon: ArrayLike, pair_spread: float | None) -> Wa
         return None
     bound = pair_spread if pair_spread is not None else spread_of(costs, jnp.ones((), costs.dtype))
     spread = float(bound) / float(epsilon)  # type: ignore[arg-type]
-    of_rows, of_kernels = spread_bounds(len(costs.shape), costs.dtype)
-    return Way.KERNELS if spread <= of_kernels else Way.ROWS if spread <= of_rows else Way.ELEMENTWISE
+    return Way(sum(spread <= most for most in spread_bounds(len(costs.shape), costs.dtype)))
 
 
 def _on_every_device(options: _Options, problem: Problem) -> SinkhornOutput:
@@ -206,12 +205,12 @@ def _(options: _Options, primals: tuple[Problem], tangents: tuple[Problem]) -> t
     out = _minimum(options, problem)
     at = Point(problem.costs, problem.epsilon, out.potentials, problem.weights)
     at = at._replace(potentials=potentials_of(options.work, at))
-    slopes = over_devices(options.work, slope(options.work, at), problem.epsilon)
-    terms = [jnp.sum(d * t) for d, t in zip(slopes.arrays, change.costs.arrays)]
+    by_arrays, by_epsilon = over_devices(options.work, slope(options.work, at), problem.epsilon)
+    terms = [jnp.sum(d * t) for d, t in zip(by_arrays, change.costs.arrays)]
     terms += [
         jnp.sum(jnp.where(a > 0, f * t, 0)) for f, a, t in zip(at.potentials, problem.weights, change.weights)
     ]
-    total = sum(terms, start=slopes.epsilon * change.epsilon)
+    total = sum(terms, start=by_epsilon * change.epsilon)
     return out, jax.tree.map(jnp.zeros_like, out)._replace(dual=total)
 
 
