@@ -166,15 +166,3 @@ def test_large_sets_are_sampled(rng, monkeypatch):
 def test_raises_on_invalid_views(views, options, message):
     with pytest.raises(ValueError, match=message):
         evaluation.geometry(views, **options)
-
-
-def test_rank_counts_the_dimensions_in_use(rng):
-    z = np.zeros((2, 300, 16))
-    z[:, :, :5] = rng.normal(size=(2, 300, 5))
-    found = evaluation.geometry(z).numbers()
-    # Five directions vary; that of the second view is one more.
-    z[1, :, 5] = rng.normal(size=300)
-    assert found["rank"] == 5
-    both = evaluation.geometry(z).numbers()
-    assert both["rank"] == 5.5
-    assert evaluation.geometry(7.0 * z).numbers() == pytest.approx(both, rel=1e-5)  # only directions matter

@@ -38,7 +38,6 @@ def curve(parameters, x):
 
 
 @pytest.mark.parametrize("name", some(_gaussian.OBJECTIVES, fast=["sufficient_statistics"]))
-@pytest.mark.exhaustive
 def test_grid_gives_the_loss_and_its_gradient(name, rng):
     x = jnp.asarray(rng.normal(size=(3, 40)) + 0.3 * rng.normal(size=(1, 40)), jnp.float32)
     parameters = {"turn": jnp.float32(0.8), "rise": jnp.float32(1.5)}

@@ -9,7 +9,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from mvcl import _progress, losses, studies, training
+from mvcl import _progress, studies, training
 from mvcl.studies import Cell, Measure, Study, Values, _table
 
 
@@ -32,21 +32,14 @@ class Counted:
         if place.with_suffix(f".fail{self.value:g}").exists():
             raise RuntimeError("the disk is on fire")
         print(f"value {self.value:g}")
-        return [
-            {"score": (self.value + seed) / 100 + network, "untrained encoder: score": 0.01}
-            for network in range(self.networks)
-        ]
+        score = (self.value + seed) / 100
+        return [{"score": score + i, "untrained encoder: score": 0.01} for i in range(self.networks)]
 
 
 def study(folder: Path, values=(1.0, 2.0), **fields) -> Study:
     cells = [Cell({"value": v}, Counted(value=v, counter=str(folder / "calls"))) for v in values]
-    fields = {
-        "measures": (Measure("score", percent=True),),
-        "seeds": 3,
-        "cost": "none",
-        "cells": cells,
-    } | fields
-    return Study(title="A study", about="About it.", **fields)
+    plain = {"measures": (Measure("score", percent=True),), "seeds": 3, "cost": "none", "cells": cells}
+    return Study(title="A study", about="About it.", **plain | fields)
 
 
 def numbers(of: Study, work: Path) -> dict:
@@ -155,8 +148,7 @@ def test_another_commit_and_fields_that_do_not_matter_are_not_stale(tmp_path, wo
 
 def test_a_folder_begun_with_another_config_is_begun_anew(tmp_path, work):
     """A run that was stopped does not go on with another config, and goes on with the same, also one that was stale."""
-    cells = study(tmp_path).cells
-    cells = [Cell(cell.factors, dataclasses.replace(cell.task, networks=2)) for cell in cells]
+    cells = [Cell(c.factors, dataclasses.replace(c.task, networks=2)) for c in study(tmp_path).cells]
     other = study(tmp_path, cells=cells)
     [place, *_] = studies.places(other, work)
 
@@ -277,27 +269,3 @@ def test_a_copied_study_finds_what_the_projects_studies_share(tmp_path):
     assert "_koromilas" not in {file.stem for file in studies.study_files()}
     with pytest.raises(ValueError, match="no study '_koromilas'"):
         studies.find("_koromilas")
-
-
-@pytest.mark.slow
-def test_runs_of_one_config_compile_once(tmp_path):
-    """The second seed compiles nothing: the seed is an argument of all programs."""
-    changes = {"mesh": training.Mesh(data=1), "objective": losses.mv_dhel}
-    task = studies.Training(config=studies.changed(training.load("digits:smoke"), changes))
-    compiled = []
-
-    def listen(event: str, seconds: float, **_: object) -> None:
-        if event == "/jax/core/compile/backend_compile_duration":
-            compiled.append(event)
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    try:
-        first = task.run(tmp_path / "0", 0)
-        assert compiled
-        compiled.clear()
-        second = task.run(tmp_path / "1", 1)
-        assert not compiled
-    finally:
-        jax.monitoring.unregister_event_duration_listener(listen)
-    assert first[0]["loss"] != second[0]["loss"]
-    assert {"linear", "k-NN", "untrained encoder: linear", "raw input: k-NN", "loss"} <= first[0].keys()

@@ -238,32 +238,32 @@ def test_invalid_study_raises(factors, options, message):
         study_of(factors, **options)
 
 
-@pytest.mark.parametrize(
-    "claim",
-    [
-        Above(**KEYS, cells={"f": "c"}, than=({"f": "a"},)),
-        Above(**KEYS, cells={"f": "a"}, than=({"f": "c"},)),
-        Above(**KEYS, cells={"f": "a"}, than=({"f": "a"},)),
-        Trend(**KEYS, cells={"f": "a"}, along="k"),  # one level
-        Trend(**KEYS, cells={"f": "a"}, along="j"),
-        Gain(**KEYS, cells={"f": "a"}, than=({"f": "b"},), along="k"),
-        Gain(**KEYS, cells={"f": "a"}, than=({"f": "b"},), along="j"),
-        Within(**KEYS, cells={"f": "c"}, high=1),
-    ],
-)
-def test_claim_about_no_cells_raises(claim):
-    with pytest.raises(ValueError, match="the claim 't' is about no cells of 'T'"):
-        study_of(CELLS, [claim])
-
-
-def test_misspelt_names_raise():
-    for change, message in (
-        ({"cells": {"j": "a"}}, "chosen by the factors f, k, got 'j'"),
-        ({"than": ({"j": "b"},)}, "chosen by the factors f, k, got 'j'"),
-        ({"measure": "n"}, "the claim 't' must be of a measure of m, got 'n'"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            study_of(CELLS, [dataclasses.replace(ABOVE, **change)])
+def test_printed_value_of_another_measure_raises():
     cell = Cell(factors={"f": "a"}, task=TASK, printed={"n": 1.0})
     with pytest.raises(ValueError, match="a printed value of 'f a' must be of a measure of m, got 'n'"):
         Study(title="T", about="", cells=(cell,), measures=(Measure(name="m"),), cost="")
+
+
+NO_CELLS = "the claim 't' is about no cells of 'T'"
+NO_FACTOR = "chosen by the factors f, k, got 'j'"
+
+
+@pytest.mark.parametrize(
+    ("claim", "message"),
+    [
+        (Above(**KEYS, cells={"f": "c"}, than=({"f": "a"},)), NO_CELLS),
+        (Above(**KEYS, cells={"f": "a"}, than=({"f": "c"},)), NO_CELLS),
+        (Above(**KEYS, cells={"f": "a"}, than=({"f": "a"},)), NO_CELLS),
+        (Trend(**KEYS, cells={"f": "a"}, along="k"), NO_CELLS),  # one level
+        (Trend(**KEYS, cells={"f": "a"}, along="j"), NO_CELLS),
+        (Gain(**KEYS, cells={"f": "a"}, than=({"f": "b"},), along="k"), NO_CELLS),
+        (Gain(**KEYS, cells={"f": "a"}, than=({"f": "b"},), along="j"), NO_CELLS),
+        (Within(**KEYS, cells={"f": "c"}, high=1), NO_CELLS),
+        (dataclasses.replace(ABOVE, cells={"j": "a"}), NO_FACTOR),
+        (dataclasses.replace(ABOVE, than=({"j": "b"},)), NO_FACTOR),
+        (dataclasses.replace(ABOVE, measure="n"), "the claim 't' must be of a measure of m, got 'n'"),
+    ],
+)
+def test_invalid_claim_raises(claim, message):
+    with pytest.raises(ValueError, match=message):
+        study_of(CELLS, [claim])

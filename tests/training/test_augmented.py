@@ -8,7 +8,7 @@ import pytest
 from parametrize import some
 
 from mvcl import augment, data, evaluation, models, training
-from mvcl.training import Mesh, Train, _evaluate, _geometry
+from mvcl.training import Mesh, Train, _evaluate
 from mvcl.training._program import evaluated
 
 
@@ -89,24 +89,3 @@ def test_a_batch_that_the_processes_cannot_share_is_refused_before_training(monk
         training.prepare(config(mesh=Mesh(data=8)))
     with pytest.raises(ValueError, match=r"got 16, of which the split has 8 rows"):
         training.prepare(config(data=data.Synthetic(image_size=8, examples=8), mesh=Mesh(data=8)))
-
-
-@pytest.mark.parametrize("sizes", some(["one", "different"], fast=["one"]))
-def test_random_views_of_a_split(sizes):
-    source = data.Synthetic(image_size=8, examples=24, sizes=sizes)
-    run = training.prepare(config(data=source))
-    state = run.program.init()
-    by_output, rows = _geometry.of_views(run, state, "test", 3, ("head",), data.Reading())
-    found = np.stack(by_output["head"], axis=1)
-    assert found.shape == (len(run.splits["test"]), 3, 4)
-    np.testing.assert_array_equal(rows, np.arange(len(found)))
-    apart = np.abs(found[:, 0] - found[:, 1]).max(1)
-    assert (apart > 1e-4).mean() > 0.9
-    if sizes == "one":
-        draw = jax.jit(lambda x: augment.draw_views(run.config.policies * 2, x, 1_000_006, 0 * rows, rows))
-        views = draw(run.splits["test"].take(rows)[0])
-        params, statistics = evaluated(state)
-        encoded = jax.jit(run.program.learner.features, static_argnums=3)
-        np.testing.assert_allclose(
-            found[:, 2], encoded(params, statistics, {"images": views[:, 2]}, "head"), rtol=1e-4, atol=1e-5
-        )

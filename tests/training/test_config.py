@@ -11,20 +11,19 @@ import pytest
 from mvcl import augment, data, evaluation, losses, models, training
 from mvcl.training import Config, Train, Views
 
+# What is chosen before a choice is there.
+BEFORE = {
+    "method.predictor": ["method:student_teacher"],
+    "method.fusion": ["method:multi_encoder"],
+    "objective.pair": ["objective:all_pairs"],
+    "objective.cost": ["objective:m3g"],
+    "objective.pair.cost": ["objective:all_pairs", "objective.pair:m3g_pair"],
+}
+
 
 @pytest.mark.parametrize("table", sorted(training.CHOICES))
 def test_every_choice_round_trips_through_json(table):
-    base, before = (
-        Config(),
-        {
-            "method.predictor": ["method:student_teacher"],
-            "method.fusion": ["method:multi_encoder"],
-            "objective.pair": ["objective:all_pairs"],
-            "objective.cost": ["objective:m3g"],
-            "objective.pair.cost": ["objective:all_pairs", "objective.pair:m3g_pair"],
-        },
-    )
-    base, _ = training.choose_all(base, before.get(table, []))
+    base, _ = training.choose_all(Config(), BEFORE.get(table, []))
     for name in training.CHOICES[table]:
         config = training.choose(base, table, name)
         text = training.to_json(config)

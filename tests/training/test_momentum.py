@@ -1,6 +1,5 @@
-"""A run with a momentum encoder: checkpoints, resuming, evaluation of either network."""
+"""Runs whose state is more than parameters: resuming, evaluation of either network, measures."""
 
-import dataclasses
 import shutil
 from functools import partial
 
@@ -8,39 +7,53 @@ import jax
 import numpy as np
 import pytest
 
-from mvcl import data, losses, methods, training
+from mvcl import data, evaluation, losses, methods, training
+from mvcl.studies import changed
 from mvcl.training import _run
 
 
 @pytest.fixture(scope="module")
 def moco(tiny):
-    return dataclasses.replace(
-        tiny,
-        data=data.Synthetic(view_shapes=((6,), (6,)), examples=88),
-        objective=partial(losses.dsf, in_batch_negatives=False),
-        method=methods.MocoV2(momentum=0.5, queue=80),
-        train=dataclasses.replace(tiny.train, steps=4, evaluate_every=0),
-        evaluation=dataclasses.replace(tiny.evaluation, labels_per_class=(), baselines=False),
-    )
+    changes = {
+        "data": data.Synthetic(view_shapes=((6,), (6,)), examples=88),
+        "objective": partial(losses.dsf, in_batch_negatives=False),
+        "method": methods.MocoV2(momentum=0.5, queue=80),
+        "train.steps": 4,
+        "train.evaluate_every": 0,
+    }
+    return changed(tiny, changes | {"evaluation.labels_per_class": (), "evaluation.baselines": False})
+
+
+@pytest.fixture(scope="module")
+def sem(moco):
+    """Two steps an epoch; W is computed at steps 2 and 4."""
+    changes = {
+        "objective": losses.all_pairs(partial(losses.nt_xent, temperature=1.0), None, "all", "sum"),
+        "method": methods.Sem(pretrain_epochs=1, update_epochs=1, hidden=(8,), features=6, embedding=4),
+        "optimizer": training.AdamW(learning_rate=1e-3, end_learning_rate=1e-3),
+        "evaluation": evaluation.Clustering(features="head", runs=1, starts=1, svm_share=0),
+        "train.steps": 6,
+    }
+    return changed(moco, changes)
 
 
 @pytest.mark.exhaustive
-def test_resumes_bit_identically_with_momentum_encoder_and_queue(moco, tmp_path):
-    trained, workdir = tmp_path / "moco", tmp_path / "again"
-    training.train(moco, trained)
-    shutil.copytree(trained, workdir)
-    shutil.rmtree(workdir / "checkpoints" / "4")
-    (workdir / "evaluation.json").unlink()
-    _, state = training.open_run(workdir)
-    assert int(state["step"]) == 2
-    assert np.any(state["statistics"]["queue"])
-    training.train(training.load(workdir), workdir)
-    (_, first), (_, second) = training.open_run(trained), training.open_run(workdir)
-    jax.tree.map(np.testing.assert_array_equal, jax.device_get(first), jax.device_get(second))
-    moved = jax.tree.map(
-        lambda a, b: bool(np.any(a != b)), first["statistics"]["momentum"], first["params"]["network"]
-    )
-    assert all(jax.tree.leaves(moved))
+@pytest.mark.parametrize(("config", "steps"), [("moco", 4), ("sem", 6)])
+def test_resumes_bit_identically_with_the_state_of_a_method(config, steps, request, tmp_path):
+    """Queue and momentum encoder; W, which is computed again at the step of the checkpoint."""
+    config, trained, cut = request.getfixturevalue(config), tmp_path / "trained", tmp_path / "cut"
+    training.train(config, trained)
+    shutil.copytree(trained, cut)
+    shutil.rmtree(cut / "checkpoints" / str(steps))
+    (cut / "evaluation.json").unlink()
+    assert int(training.open_run(cut)[1]["step"]) == steps - 2
+    training.train(config, cut)
+    states = [jax.device_get(training.open_run(folder)[1]) for folder in (trained, cut)]
+    jax.tree.map(np.testing.assert_array_equal, *states)
+    records = [folder / "refresh.jsonl" for folder in (trained, cut)]
+    assert [file.exists() for file in records] == [config.method.__class__ is methods.Sem] * 2
+    if records[0].exists():
+        assert records[0].read_text() == records[1].read_text()
 
 
 def test_evaluates_either_network(moco, tmp_path, write_run):

@@ -3,7 +3,6 @@
 import csv
 import json
 import math
-import shutil
 from dataclasses import replace
 from functools import partial
 
@@ -11,28 +10,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pandas as pd
 import pytest
 
 from mvcl import cli, data, evaluation, losses, metrics
 from mvcl.methods import Sem
-from mvcl.training import (
-    AdamW,
-    Checkpoint,
-    Config,
-    Mesh,
-    Train,
-    _optimizers,
-    check,
-    choose,
-    load,
-    suited_to,
-    train,
-)
+from mvcl.studies import changed
+from mvcl.training import AdamW, Config, Mesh, Train, _optimizers, check, choose, load, suited_to, train
 from mvcl.training._program import build
 from mvcl.training._run import batches, prepare
-
-SMALL = ("--method.hidden", "64", "64", "--method.features", "16", "--method.embedding", "8")
-
 
 # Xu 2023, the released settings: contrastive epochs of a round, rounds, views.
 RECIPES = {
@@ -54,11 +40,8 @@ def test_recipes_have_the_released_schedule(name):
     config = suited_to(config, outline)
     method = config.method
     assert isinstance(method, Sem)
-    assert (method.pretrain_epochs, method.update_epochs, config.train.epochs) == (
-        100,
-        epochs,
-        100 + epochs * rounds,
-    )
+    assert (method.pretrain_epochs, method.update_epochs) == (100, epochs)
+    assert config.train.epochs == 100 + epochs * rounds
     assert (outline.spec.views, config.train.batch_size) == (views, 256)
     assert config.optimizer.learning_rate == config.optimizer.end_learning_rate == 3e-4
     _, options = losses.unwrap(config.objective)
@@ -75,15 +58,15 @@ def test_recipes_have_the_released_schedule(name):
     assert {100 + epochs * r for r in range(rounds)} <= {e for e in range(100 + epochs * rounds) if due(e, 1)}
 
 
-STARTS_AGAIN = {
-    "data": data.Synthetic(view_shapes=((6,), (9,))),
-    "objective": losses.all_pairs(partial(losses.nt_xent, temperature=1.0), None, "all", "sum"),
-    "method": Sem(pretrain_epochs=1, update_epochs=1, hidden=(4,), features=3, embedding=2, as_released=True),
-    "optimizer": AdamW(learning_rate=1e-3, end_learning_rate=1e-3),
-    "train": Train(epochs=3, batch_size=40),
-    "mesh": Mesh(data=1),
-    "evaluation": evaluation.Clustering(features="head"),
-}
+STARTS_AGAIN = Config(
+    data=data.Synthetic(view_shapes=((6,), (9,))),
+    objective=losses.all_pairs(partial(losses.nt_xent, temperature=1.0), None, "all", "sum"),
+    method=Sem(pretrain_epochs=1, update_epochs=1, hidden=(4,), features=3, embedding=2, as_released=True),
+    optimizer=AdamW(learning_rate=1e-3, end_learning_rate=1e-3),
+    train=Train(epochs=3, batch_size=40),
+    mesh=Mesh(data=1),
+    evaluation=evaluation.Clustering(features="head"),
+)
 
 
 def test_parts_of_the_optimiser_start_again():
@@ -107,7 +90,7 @@ def test_parts_of_the_optimiser_start_again():
 
 def test_a_run_starts_its_head_again_after_an_epoch_and_all_after_two():
     """Two steps an epoch; batches of 40 and of the 24 that are left. What starts again has no moments, here ones."""
-    run = prepare(Config(**STARTS_AGAIN))
+    run = prepare(STARTS_AGAIN)
     program, state = run.program, run.program.init()
     assert (program.steps, program.steps_per_epoch) == (6, 2)
     sizes, fresh = [], {}
@@ -126,28 +109,23 @@ def test_a_run_starts_its_head_again_after_an_epoch_and_all_after_two():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"optimizer": AdamW(learning_rate=1e-3)}, "needs a constant learning rate"),
-        (  # the end is not scaled: 900 / 225 times the rate, and no longer constant
-            {
-                "optimizer": AdamW(learning_rate=1e-3, end_learning_rate=1e-3, reference_batch=225),
-                "train": Train(batch_size=900),
-            },
-            "needs a constant learning rate.*--optimizer.end-learning-rate 0.004",
-        ),
+        ({"optimizer.end_learning_rate": 0.0}, "needs a constant learning rate"),
+        # the end is not scaled: 900 / 225 times the rate, and no longer constant
         (
-            {"optimizer": AdamW(learning_rate=1e-3, end_learning_rate=1e-3, clip_norm=1.0)},
-            "cannot take one norm",
+            {"optimizer.reference_batch": 225, "train.batch_size": 900},
+            "constant .*--optimizer.end-learning-rate 0.004",
         ),
-        ({"train": Train(batch_size=599)}, None),
+        ({"optimizer.clip_norm": 1.0}, "cannot take one norm"),
+        ({"train.batch_size": 599}, None),
         (
-            {"train": Train(batch_size=449)},
+            {"train.batch_size": 449},
             "the last batch of an epoch has one example, which has no negatives; use another",
         ),
-        ({"mesh": Mesh(data=4), "train": Train(batch_size=900)}, "897 examples, which do not divide over 4"),
+        ({"mesh.data": 4, "train.batch_size": 900}, "897 examples, which do not divide over 4"),
     ],
 )
 def test_restarts_and_last_batch_need_fitting_options(change, message):
-    config = Config(**{**STARTS_AGAIN, **change})
+    config = changed(STARTS_AGAIN, change)
     outline = data.Outline(1797, 10, data.ExampleSpec(((3,), (2,)), given=True))
     if message is None:
         assert build(suited_to(config, outline), outline).steps_per_epoch == 3
@@ -173,10 +151,7 @@ def test_agreement_is_recorded_at_every_refresh_and_at_the_end(tmp_path):
         found = np.asarray(look["clusters_all"])
         assert look["acc_all"] == metrics.clustering_accuracy(labels, found)
         assert look["nmi_all"] == metrics.normalized_mutual_information(labels, found)
-        assert (logged[look["step"]]["acc_all"], logged[look["step"]]["nmi_all"]) == (
-            look["acc_all"],
-            look["nmi_all"],
-        )
+        assert logged[look["step"]].items() >= {name: look[name] for name in ("acc_all", "nmi_all")}.items()
         assert np.shape(look["cosines"]) == np.shape(look["losses"]) == (3, 3)
     assert shape[1] == 3 * config.method.embedding
     before = (run / "refresh.jsonl").read_text()
@@ -201,8 +176,8 @@ def test_error_suggests_a_valid_batch_size():
 
 def test_tables_without_classes_need_a_number_of_clusters(tmp_path, rng, capsys):
     for name, width in (("camera", 3), ("radar", 2)):
-        rows = [",".join(map(str, [i, *rng.normal(size=width)])) for i in range(24)]
-        (tmp_path / f"{name}.csv").write_text("\n".join([",".join(["id", *"abc"[:width]]), *rows]) + "\n")
+        table = pd.DataFrame(rng.normal(size=(24, width)), columns=list("abc"[:width]))
+        table.to_csv(tmp_path / f"{name}.csv", index_label="id")
     options = ["--data.path", str(tmp_path), "--workdir", str(tmp_path / "run")]
     assert cli.main(["train", "xu/sem:tables", *options]) == 2
     assert "method.clusters must be at least 2 for data without classes" in capsys.readouterr().err
@@ -212,42 +187,27 @@ def test_tables_without_classes_need_a_number_of_clusters(tmp_path, rng, capsys)
 def test_two_commands_from_a_folder_of_tables(tmp_path, rng):
     """Two informative views and a noise view of three groups; a tenth of the entries is missing."""
     groups = np.repeat(["red", "green", "blue"], 40)
-    centres = dict(zip(("red", "green", "blue"), 6 * np.eye(3)))
     (tmp_path / "in").mkdir()
     for name, width, signal in (("camera", 5, 1), ("radar", 4, 1), ("coin", 6, 0)):
-        lines = [
-            ",".join(["id", *(f"{name}{i}" for i in range(width)), *(["label"] if name == "coin" else [])])
-        ]
-        for i, group in enumerate(groups):
-            if name != "coin" and i % 10 == (0 if name == "camera" else 1):
-                continue
-            row = rng.normal(size=width)
-            row[:3] += signal * centres[group]
-            lines.append(",".join([f"item{i}", *map(str, row), *([group] if name == "coin" else [])]))
-        (tmp_path / "in" / f"{name}.csv").write_text("\n".join(lines) + "\n")
+        ids = [i for i in range(120) if name == "coin" or i % 10 != (0 if name == "camera" else 1)]
+        table = pd.DataFrame(rng.normal(size=(len(ids), width)), [f"item{i}" for i in ids]).add_prefix(name)
+        table.iloc[:, :3] += signal * 6 * np.eye(3)[np.array(ids) // 40]
+        if name == "coin":
+            table["label"] = groups
+        table.to_csv(tmp_path / "in" / f"{name}.csv", index_label="id")
     run = str(tmp_path / "run")
-    rate = ("--optimizer.learning-rate", "3e-3", "--optimizer.end-learning-rate", "3e-3")
-    length = ("--train.epochs", "120", "--train.batch-size", "40", "--method.pretrain-epochs", "80")
-    command = [
-        "train",
-        "xu/sem:tables",
-        "--data.path",
-        str(tmp_path / "in"),
-        "--workdir",
-        run,
-        *rate,
-        *length,
-        *SMALL,
-    ]
-    assert cli.main(command) == 0
+    options = (
+        "--optimizer.learning-rate 3e-3 --optimizer.end-learning-rate 3e-3 --train.epochs 120 --train.batch-size 40 "
+        "--method.pretrain-epochs 80 --method.hidden 64 64 --method.features 16 --method.embedding 8"
+    )
+    command = ["train", "xu/sem:tables", "--data.path", str(tmp_path / "in"), "--workdir", run]
+    assert cli.main([*command, *options.split()]) == 0
     assert cli.main(["report", run]) == 0
     with open(tmp_path / "run" / "clusters.csv") as file:
         rows = list(csv.DictReader(file))
     assert {row["id"]: row["label"] for row in rows} == {f"item{i}": g for i, g in enumerate(groups)}
     kinds = [["red", "green", "blue"].index(row["label"]) for row in rows]
-    of_camera = [
-        (k, int(row["cluster of camera"])) for k, row in zip(kinds, rows) if row["cluster of camera"]
-    ]
+    of_camera = [(k, int(r["cluster of camera"])) for k, r in zip(kinds, rows) if r["cluster of camera"]]
     assert len(of_camera) == 108
     assert metrics.clustering_accuracy(*np.transpose(of_camera)) > 0.9
     looks = [json.loads(line) for line in (tmp_path / "run" / "refresh.jsonl").read_text().splitlines()]
@@ -256,32 +216,3 @@ def test_two_commands_from_a_folder_of_tables(tmp_path, rng):
     assert set(json.loads((tmp_path / "run" / "scaling.json").read_text())) == {"camera", "coin", "radar"}
     again = data.Tables(path=str(tmp_path / "in"), scaling_file=f"{run}/scaling.json").open()["train"]
     assert len(again) == 120
-
-
-@pytest.mark.slow
-def test_interrupted_run_equals_uninterrupted_run(tmp_path):
-    """W is in the checkpoint; a refresh at its step is repeated."""
-
-    def config(steps):
-        pair = partial(losses.nt_xent, temperature=1.0)
-        return Config(
-            data=data.DigitsViews(noise=True),
-            objective=losses.all_pairs(pair, None, "all", "sum"),
-            method=Sem(pretrain_epochs=1, update_epochs=1, hidden=(8, 8), features=6, embedding=4),
-            optimizer=AdamW(learning_rate=1e-3, end_learning_rate=1e-3),
-            train=Train(steps=steps, batch_size=256, evaluate_every=0, log_every=1),
-            checkpoint=Checkpoint(every_steps=20),
-            evaluation=evaluation.Clustering(features="head", runs=1, starts=1, svm_share=0),
-        )
-
-    train(config(24), tmp_path / "whole")
-    lines = (tmp_path / "whole" / "refresh.jsonl").read_text().splitlines()
-    assert [json.loads(line)["step"] for line in lines] == [7, 14, 21]
-    shutil.copytree(
-        tmp_path / "whole", tmp_path / "cut"
-    )  # back to step 20, so that the refresh of step 21 is repeated
-    shutil.rmtree(tmp_path / "cut" / "checkpoints" / "24")
-    (tmp_path / "cut" / "evaluation.json").unlink()
-    train(config(24), tmp_path / "cut")
-    for name in ("refresh.jsonl", "evaluation.json"):
-        assert (tmp_path / "cut" / name).read_text() == (tmp_path / "whole" / name).read_text()
