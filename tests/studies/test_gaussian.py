@@ -37,7 +37,8 @@ def curve(parameters, x):
     return jnp.stack([jnp.cos(angle), jnp.sin(angle), parameters["rise"] * jnp.tanh(x)], axis=-1)
 
 
-@pytest.mark.parametrize("name", some(_gaussian.OBJECTIVES, fast=["sufficient_statistics"]))
+@pytest.mark.parametrize("name", _gaussian.OBJECTIVES)
+@pytest.mark.exhaustive
 def test_grid_gives_the_loss_and_its_gradient(name, rng):
     x = jnp.asarray(rng.normal(size=(3, 40)) + 0.3 * rng.normal(size=(1, 40)), jnp.float32)
     parameters = {"turn": jnp.float32(0.8), "rise": jnp.float32(1.5)}
