@@ -4,7 +4,7 @@ All take prepared vectors `z[l][i]`, unit vectors where the objective projects, 
 there is never touched. Of groups the first half of the views are the queries. Extra negatives `extra` join wherever
 the formula sums over other instances. `weight[i]` multiplies the terms of instance i of a pair loss.
 
-`@reference` registers loops under the name of the objective in `mvcl.losses`; every test, the fuzz and the tables run
+`@reference` registers loops under the name of the objective in `mvcl.losses`; every test and the tables run
 on what is registered, and an objective without a reference fails a test.
 """
 

@@ -105,12 +105,18 @@ def some_missing(rng, shape):
     return mask
 
 
-def degenerate(z):
-    """Zero vectors, vectors that all coincide, views that coincide, a constant feature, a view of zeros."""
+def degenerate(z, projected):
+    """Zero vectors, vectors that all coincide, views that coincide, a constant feature, a view of zeros.
+
+    Of what is projected, a view so short and one so long that squares leave the range of the numbers.
+    """
     constant, one_zero = z.copy(), z.copy()
     constant[:, :, 0], one_zero[0] = 1, 0
     same = [0 * z, np.broadcast_to(z[:1, :1], z.shape), np.broadcast_to(z[:1], z.shape)]
-    return [*same, constant, one_zero]
+    extreme, limits = z / np.abs(z).max(), np.finfo(z.dtype)
+    extreme[0] *= limits.tiny * 100
+    extreme[-1] *= limits.max / 2
+    return [*same, constant, one_zero, *[extreme] * projected]
 
 
 def close(found, expected, tolerance=1e-12):
