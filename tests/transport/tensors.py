@@ -63,10 +63,9 @@ def _squared_mean(z):
 
 def of_pairs(matrices, sizes):
     """The tensor whose entries are the sums of the pairs' entries, in the order (0,1), (0,2), ..."""
-    out = np.zeros(sizes)
-    for matrix, pair in zip(matrices, PAIRS[len(sizes)]):
-        out += matrix.reshape([n if view in pair else 1 for view, n in enumerate(sizes)])
-    return out
+    shapes = ([n if view in pair else 1 for view, n in enumerate(sizes)] for pair in PAIRS[len(sizes)])
+    with jax.numpy_rank_promotion("allow"):
+        return sum(matrix.reshape(shape) for matrix, shape in zip(matrices, shapes))
 
 
 def p_norm(x, y):

@@ -43,8 +43,24 @@ def problem(rng, case, threshold=10.0, present=None):
     return out, a_s, tensor, tensors.plan_of(tensor, out.potentials, EPSILON)
 
 
+def most_likely(plan, l, i):
+    """The tuple of the largest entry of those with point i of view l."""
+    slab = np.take(plan, i, axis=l)
+    best = list(np.unravel_index(np.argmax(slab), slab.shape))
+    return [*best[:l], i, *best[l:]]
+
+
+def assert_most_likely(out, plan, a_s, views):
+    """For points of positive weight."""
+    for l in views:
+        partners = out.partners(l)
+        assert partners.shape == (plan.shape[l], plan.ndim)
+        for i in np.flatnonzero(a_s[l] > 0):
+            np.testing.assert_array_equal(partners[i], most_likely(plan, l, i))
+
+
 @pytest.mark.parametrize("case", PATHS)
-def test_marginals_entries_and_plan(x64, rng, case):
+def test_marginals_entries_plan_and_most_likely_tuples(x64, rng, case):
     """Far from convergence: nothing depends on it."""
     out, a_s, tensor, plan = problem(rng, case)
     k, sizes = len(out.shape), case[1]
@@ -64,24 +80,7 @@ def test_marginals_entries_and_plan(x64, rng, case):
     np.testing.assert_allclose(out.error, tensors.error_of(plan, a_s), rtol=1e-9)
     linear = sum(np.sum(np.where(a > 0, f, 0) * a) for f, a in zip(out.potentials, a_s))
     np.testing.assert_allclose(out.dual, linear - EPSILON * plan.sum(), rtol=1e-12)
-
-
-def most_likely(plan, l, i):
-    """The tuple of the largest entry of those with point i of view l."""
-    slab = np.take(plan, i, axis=l)
-    best = list(np.unravel_index(np.argmax(slab), slab.shape))
-    return [*best[:l], i, *best[l:]]
-
-
-@pytest.mark.parametrize("case", PATHS)
-def test_most_likely_tuples(x64, rng, case):
-    """For points of positive weight; a view in each half."""
-    (out, a_s, _, plan), sizes = problem(rng, case), case[1]
-    for l in (0, len(sizes) - 1):
-        partners = out.partners(l)
-        assert partners.shape == (sizes[l], len(sizes))
-        for i in np.flatnonzero(a_s[l] > 0):
-            np.testing.assert_array_equal(partners[i], most_likely(plan, l, i))
+    assert_most_likely(out, plan, a_s, (0, k - 1))  # a view in each half
 
 
 @pytest.mark.exhaustive
@@ -91,10 +90,7 @@ def test_streamed(x64, rng, cost):
     out, a_s, tensor, plan = problem(rng, (cost, (3, 523, 509)))
     np.testing.assert_allclose(out.pair_marginal(1, 0), tensors.marginal(plan, 1, 0), atol=1e-13)
     np.testing.assert_allclose(out.marginal(1), tensors.marginal(plan, 1), atol=1e-13)
-    for l in (0, 1):
-        partners = out.partners(l)
-        for i in np.flatnonzero(a_s[l] > 0):
-            np.testing.assert_array_equal(partners[i], most_likely(plan, l, i))
+    assert_most_likely(out, plan, a_s, (0, 1))
     _, _, minimum = tensors.solve(tensor, a_s, EPSILON)
     assert minimum < out.primal < minimum + 1
 
@@ -111,12 +107,6 @@ def accuracy(plan, a_s, truth):
     )
 
 
-def noisy_views(rng, k, n, noise):
-    one = tensors.unit(rng, [n])[0]
-    z = np.stack([one + noise * rng.normal(size=one.shape) for _ in range(k)])
-    return z / np.linalg.norm(z, axis=-1, keepdims=True)
-
-
 MATCH = {"threshold": 1e-6, "max_iterations": 500, "pair_spread": 4.0}
 
 
@@ -124,9 +114,10 @@ VIEWS = [(3, 0.5), (3, 0.0), (2, 0.0), (2, 0.7), (4, 0.4)]
 
 
 @pytest.mark.parametrize("case", some(VIEWS, fast=[VIEWS[0]]))
-def test_matching_accuracy_of_aligned_and_shuffled_views(x64, rng, case):
+def test_matching_accuracy_of_aligned_and_shuffled_views_and_with_weights_of_0(x64, rng, case):
     (k, noise), n, epsilon = case, 6, 0.02
-    z = noisy_views(rng, k, n, noise)
+    z = tensors.unit(rng, [n])[0] + noise * rng.normal(size=(k, n, 3))
+    z /= np.linalg.norm(z, axis=-1, keepdims=True)
     order = np.stack([rng.permutation(n) for _ in range(k)])
     shuffled = np.stack([x[p] for x, p in zip(z, order)])
     truth = np.argsort(order, axis=1).T  # the place of instance i in every view
@@ -146,15 +137,10 @@ def test_matching_accuracy_of_aligned_and_shuffled_views(x64, rng, case):
     out = multimarginal_sinkhorn(shuffled, epsilon=epsilon, **MATCH)
     np.testing.assert_allclose(out.matching_accuracy(truth), expected, rtol=1e-12)
     assert out.matching_accuracy() < expected
-
-
-def test_matching_accuracy_with_weights_of_0(x64, rng):
-    z, a_s = noisy_views(rng, 3, 6, 0.4), tensors.weights(rng, (6, 6, 6))
-    out = multimarginal_sinkhorn(z, a_s=a_s, epsilon=0.02, **MATCH)
-    plan = tensors.plan_of(tensors.circular_variance(z), out.potentials, 0.02)
-    expected = accuracy(plan, a_s, [(i,) * 3 for i in range(6)])
-    assert 0 < expected < 1
-    np.testing.assert_allclose(out.matching_accuracy(), expected, rtol=1e-12)
+    a_s = tensors.weights(rng, (n,) * k)
+    out = multimarginal_sinkhorn(z, a_s=a_s, epsilon=epsilon, **MATCH)
+    plan = tensors.plan_of(tensors.circular_variance(z), out.potentials, epsilon)
+    np.testing.assert_allclose(out.matching_accuracy(), accuracy(plan, a_s, diagonal), rtol=1e-12)
 
 
 @pytest.mark.parametrize("case", PATHS)

@@ -1,8 +1,6 @@
 """Derivatives of the dual by points, costs, weights and epsilon: of first order against finite differences, of second
 against finite differences of the gradient and a dense formula."""
 
-import itertools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -94,14 +92,12 @@ def test_hessian_of_potentials_that_do_not_fit_is_that_of_their_plan(x64, rng, s
     k, n, epsilon = 3, 2, 0.2
     matrices = jnp.asarray(rng.uniform(size=(k, n, n)))
 
-    def tensor(matrices):
-        return sum(
-            m.reshape([n if a in pair else 1 for a in range(k)])
-            for m, pair in zip(matrices, itertools.combinations(range(k), 2))
-        )
-
     def solve(matrices):
-        costs = {"cost_tensor": tensor(matrices)} if spread is None else {"pair_costs": matrices}
+        costs = (
+            {"cost_tensor": tensors.of_pairs(matrices, (n,) * k)}
+            if spread is None
+            else {"pair_costs": matrices}
+        )
         return multimarginal_sinkhorn(
             **costs, epsilon=epsilon, max_iterations=1, threshold=0.0, pair_spread=spread
         )
@@ -114,7 +110,8 @@ def test_hessian_of_potentials_that_do_not_fit_is_that_of_their_plan(x64, rng, s
     def objective(f, matrices):
         total = sum(v.reshape([-1 if a == view else 1 for a in range(k)]) for view, v in enumerate(f))
         with jax.numpy_rank_promotion("allow"):
-            return jnp.sum(f) / n - epsilon * jnp.sum(jnp.exp((total - tensor(matrices)) / epsilon))
+            costs = tensors.of_pairs(matrices, (n,) * k)
+            return jnp.sum(f) / n - epsilon * jnp.sum(jnp.exp((total - costs) / epsilon))
 
     blocks = jax.jit(jax.hessian(objective, argnums=(0, 1)))(jnp.stack(out.potentials), matrices)
     of_f = blocks[0][0].reshape(k * n, k * n)
@@ -126,22 +123,25 @@ def test_hessian_of_potentials_that_do_not_fit_is_that_of_their_plan(x64, rng, s
 
 @pytest.mark.exhaustive
 def test_vmap_over_problems_that_take_different_ways(x64, rng):
-    """With the last epsilon matrix products are not right; under vmap they are taken and left out."""
+    """Each stops by itself. With the last epsilon matrix products are not right; they are taken and left out."""
     z = jnp.asarray(rng.normal(size=(3, 3, 2, 2)))
     epsilon = jnp.asarray([0.5, 0.1, 0.0004])
     direction = jnp.asarray(rng.normal(size=z.shape[1:]))
 
-    def loss(z, epsilon):
+    def solve(z, epsilon):
         points = z / jnp.linalg.norm(z, axis=2, keepdims=True)
-        return multimarginal_sinkhorn(points, epsilon=epsilon, threshold=1e-11, max_iterations=20000).dual
+        return multimarginal_sinkhorn(points, epsilon=epsilon, threshold=1e-11, max_iterations=20000)
 
     def second(z, epsilon):
-        hessian = jax.hessian(loss)(z, epsilon)
-        return hessian, jax.grad(lambda z: dot(jax.grad(loss)(z, epsilon), direction))(z)
+        loss, out = lambda z: solve(z, epsilon).dual, solve(z, epsilon)
+        hessian = jax.hessian(loss)(z)
+        return hessian, jax.grad(lambda z: dot(jax.grad(loss)(z), direction))(z), (out.dual, out.n_iters)
 
     one, many = jax.jit(second), jax.jit(jax.vmap(second))(z, epsilon)
     for i in range(3):
-        hessian, reverse_over_reverse = one(z[i], epsilon[i])
+        hessian, reverse_over_reverse, (value, n_iters) = one(z[i], epsilon[i])
+        assert many[2][1][i] == n_iters
+        np.testing.assert_allclose(many[2][0][i], value, rtol=1e-9)
         np.testing.assert_allclose(many[0][i], hessian, atol=1e-9)
         np.testing.assert_allclose(many[1][i], reverse_over_reverse, atol=1e-9)
         np.testing.assert_allclose(jnp.tensordot(hessian, direction, 3), reverse_over_reverse, atol=1e-9)
