@@ -398,8 +398,7 @@ SOLVER = {"epsilon": 1.0, "tolerance": 1e-13, "max_iterations": 2000}
     linear_memory=False,
 )
 def m3g(z, mask, epsilon=0.2, cost="circular_variance", cost_scale=1.0, **solver):
-    scaled = lambda points, k: cost_scale * COSTS_OF_SOME[cost](points, k)  # noqa: E731
-    return masked_matching_gap(z, mask, epsilon, scaled)[0]
+    return matching_gap(z, mask, epsilon, lambda points, k: cost_scale * COSTS[cost](points, k))
 
 
 @reference(
@@ -409,12 +408,6 @@ def m3g(z, mask, epsilon=0.2, cost="circular_variance", cost_scale=1.0, **solver
 )
 def m3g_pair(z, mask, **options):
     return m3g(z, mask, **options)
-
-
-COSTS = {
-    "circular_variance": lambda points: 1 - np.sum(np.mean(points, axis=0) ** 2),
-    "circular_standard_deviation": lambda points: -np.log(np.sum(np.mean(points, axis=0) ** 2)),
-}
 
 
 def _variance_of_some(points, k):
@@ -429,11 +422,11 @@ def _deviation_of_some(points, k):
     return -np.log(np.sum(np.mean(points, axis=0) ** 2)) if points else 0.0
 
 
-COSTS_OF_SOME = {"circular_variance": _variance_of_some, "circular_standard_deviation": _deviation_of_some}
+COSTS = {"circular_variance": _variance_of_some, "circular_standard_deviation": _deviation_of_some}
 
 
-def masked_matching_gap(z, mask, epsilon, cost):
-    """h(J) - h(P) with both h summed over all tuples; and P.
+def matching_gap(z, mask, epsilon, cost):
+    """h(J) - h(P) with both h summed over all tuples.
 
     The instances that lack a view share one point None of that view.
     """
@@ -452,15 +445,10 @@ def masked_matching_gap(z, mask, epsilon, cost):
     c = np.empty(shape)
     for index in itertools.product(*map(range, shape)):
         c[index] = cost([points[l][i] for l, i in enumerate(index) if points[l][i] is not None], k)
-    _, p, minimum = tensors.solve(c, [np.asarray(w) for w in weights], epsilon, 1e-13)
+    *_, minimum = tensors.solve(c, [np.asarray(w) for w in weights], epsilon, 1e-13)
     of_truth = np.mean([cost([z[l, i] for l in range(k) if mask[l, i]], k) for i in instances])
     of_truth += epsilon * (np.log(share) - 1)
-    return of_truth - minimum, p
-
-
-def matching_gap(z, epsilon, cost):
-    """h(J) - h(P) of k whole views, and P."""
-    return masked_matching_gap(z, np.ones(z.shape[:2], bool), epsilon, lambda points, k: cost(points))
+    return of_truth - minimum
 
 
 @reference(
