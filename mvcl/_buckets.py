@@ -56,7 +56,7 @@ def named(place: str | os.PathLike[str]) -> Iterator[None]:
     except Exception as error:  # the client has errors of its own
         if not is_remote(place):
             raise
-        raise OSError(f"{place} cannot be read or written ({_reason(error)})") from error
+        raise OSError(f"{place} cannot be read or written ({reason(error)})") from error
 
 
 def upload(folder: Path, place: Path) -> None:
@@ -150,10 +150,11 @@ def _reach(bucket: str) -> None:
         if isinstance(error, FileNotFoundError) or "NoSuchBucket" in str(error):
             raise ValueError(f"there is no bucket {where}; make it, or correct its name") from error
         raise ValueError(
-            f"bucket {where} cannot be reached ({_reason(error)}); check its name, the network and your credentials: "
+            f"bucket {where} cannot be reached ({reason(error)}); check its name, the network and your credentials: "
             "`gcloud auth application-default login`, or GOOGLE_APPLICATION_CREDENTIALS"
         ) from error
 
 
-def _reason(error: BaseException) -> str:
+def reason(error: BaseException) -> str:
+    """The text of an error in a line of at most 200 characters, or the name of its class."""
     return " ".join(str(error).split())[:200] or type(error).__name__

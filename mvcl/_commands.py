@@ -241,8 +241,7 @@ def embed(
 ) -> None:
     """Write the features of a split, and print their rank, uniformity and alignment.
 
-    OUT has the arrays features, (n, d) or with --views (n, views, d), labels (n,) and class_names; OUT with the
-    ending .json has the measures.
+    OUT has the arrays features, (n, d) or with --views (n, views, d), labels (n,) and class_names.
 
     Args:
       split: `train` or `test`.

@@ -10,23 +10,16 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from mvcl import _files, data
+from mvcl import _files, data, metrics
 from mvcl._progress import track
 from mvcl.evaluation._evaluation import Arrays, Evaluation, Result, Rows, Splits, at_least, averaged
 from mvcl.evaluation._probe import few_label_probe, knn_accuracy
-from mvcl.metrics import (
-    adjusted_rand_index,
-    clustering_accuracy,
-    k_means,
-    normalized_mutual_information,
-    purity,
-)
 
 MEASURES: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
-    "ACC": clustering_accuracy,
-    "NMI": normalized_mutual_information,
-    "ARI": adjusted_rand_index,
-    "purity": purity,
+    "ACC": metrics.clustering_accuracy,
+    "NMI": metrics.normalized_mutual_information,
+    "ARI": metrics.adjusted_rand_index,
+    "purity": metrics.purity,
 }
 
 
@@ -48,7 +41,9 @@ def cluster_scores(
       starts, mini_batch_above: as for `metrics.k_means`.
     """
     found = [
-        k_means(features, clusters, seed=seed + run, starts=starts, mini_batch_above=mini_batch_above)[0]
+        metrics.k_means(
+            features, clusters, seed=seed + run, starts=starts, mini_batch_above=mini_batch_above
+        )[0]
         for run in track(range(runs), "K-means", runs, "runs")
     ]
     return {name: np.asarray([f(labels, c) for c in found]) for name, f in MEASURES.items()}
@@ -152,8 +147,10 @@ class Clustering(Evaluation):
         split = splits["train"]
         if len(split.class_names) < 2:
             return None
-        found, _ = k_means(features["train"], self.clusters or len(split.class_names), **self._k_means())
-        return "acc", clustering_accuracy(split.labels, found)
+        found, _ = metrics.k_means(
+            features["train"], self.clusters or len(split.class_names), **self._k_means()
+        )
+        return "acc", metrics.clustering_accuracy(split.labels, found)
 
     def warnings(self, rows: Mapping[str, Sequence[Result]]) -> tuple[str, ...]:
         """A warning if the trained features are below the raw input, all views or the best, in ACC or NMI."""
@@ -189,7 +186,7 @@ class Clustering(Evaluation):
         for name, (rows, found) in (whole | single).items():
             if name == "cluster" or len(rows) >= clusters:
                 column: Any = np.full(len(x), "", object)
-                column[rows] = k_means(found, clusters, **self._k_means())[0]
+                column[rows] = metrics.k_means(found, clusters, **self._k_means())[0]
                 columns[name] = column
         with _files.replacing(workdir / "clusters.csv") as file:
             pd.DataFrame(columns).to_csv(file, index=False, lineterminator="\r\n")

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -35,20 +36,14 @@ MEASURES: Mapping[str, str] = {
     "negative cosine": "mean cosine of two instances, within each view and between each two",
 }
 """Measure -> how it is measured; all of vectors on the unit sphere."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Spread:
-    """How a set of unit vectors fills the sphere: their number and dimension, singular values (not centred) and
-    eigenvalues of the covariance, both largest first, and the uniformities of `metrics`."""
-
-    vectors: int
-    dimension: int
-    singular_values: np.ndarray
-    eigenvalues: np.ndarray
-    gaussian: float
-    wasserstein: float | None
-    """None on the line, where every vector is 1 or -1."""
+LOGGED = {
+    "effective_rank": "effective rank",
+    "uniformity": "uniformity, Gaussian",
+    "alignment": "alignment",
+    "positive_cosine": "positive cosine",
+    "negative_cosine": "negative cosine",
+}
+"""Entry of the log of a run, behind `encoder_` or `head_` -> its measure."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,13 +51,15 @@ class Geometry:
     """The geometry of the embeddings of k views of n instances, all projected onto the unit sphere."""
 
     names: tuple[str, ...]
-    views: tuple[Spread, ...]
-    together: Spread | None
-    """Of the vectors of all views; its uniformity is that of one random view of each instance, so that no two vectors
-    belong to one instance. None if views have embeddings of different lengths."""
-    lidar: float | None
-    """`metrics.lidar` of the instances with all views; None for one view, different lengths or fewer than two such
-    instances."""
+    rows: dict[str, dict[str, float]]
+    """Row name -> measure -> value: each view with its pairs; their mean; and all views as one set, whose uniformity is
+    that of one random view of each instance, so that no two vectors belong to one instance.
+
+    Views with embeddings of different lengths have no such set and no LiDAR, which needs two instances with all views;
+    on the line, where every vector is 1 or -1, there is no Wasserstein uniformity."""
+    spectra: dict[str, dict[str, Any]]
+    """View, or all views -> number of "vectors", "dimension", "singular_values" (not centred) and "eigenvalues" of the
+    covariance, both largest first."""
     alignment: np.ndarray
     """(k, k) mean squared distances of two views of an instance; NaN on the diagonal, and for different lengths."""
     positive: np.ndarray
@@ -73,37 +70,16 @@ class Geometry:
     negatives: np.ndarray
     """(BINS,) counts of the cosines of positives and of a sample of negatives."""
 
-    def rows(self) -> dict[str, dict[str, float]]:
-        """Row name -> measure -> value: each view with its pairs; their mean; and all views as one set."""
-        both = {"alignment": self.alignment, "positive cosine": self.positive}
-        rows = {
-            name: _values(spread)
-            | {measure: _mean(pairs[l]) for measure, pairs in both.items()}
-            | {"negative cosine": float(self.negative[l, l])}
-            for l, (name, spread) in enumerate(zip(self.names, self.views, strict=True))
-        }
-        if len(self.views) > 1:
-            rows["mean"] = {name: _mean([row[name] for row in rows.values()]) for name in rows[self.names[0]]}
-            rows["mean"] |= {"negative cosine": _mean(self.negative)}
-            rows["mean"] |= {"LiDAR": math.nan if self.lidar is None else self.lidar}
-        if self.together is not None and len(self.views) > 1:
-            rows[TOGETHER] = _values(self.together)
-        return {
-            row: {name: values[name] for name in MEASURES if math.isfinite(values.get(name, math.nan))}
-            for row, values in rows.items()
-        }
-
     def numbers(self) -> dict[str, float]:
         """Measure -> mean over views, or over pairs; and "all views: MEASURE" for all vectors as one set."""
-        rows = self.rows()
-        means = rows.get("mean", rows[self.names[0]])
-        return means | {f"{TOGETHER}: {name}": value for name, value in rows.get(TOGETHER, {}).items()}
+        means, together = self.rows.get("mean", self.rows[self.names[0]]), self.rows.get(TOGETHER, {})
+        return means | {f"{TOGETHER}: {name}": value for name, value in together.items()}
 
     def results(self) -> dict[str, list[Result]]:
         """`rows` for `evaluation_table`."""
         return {
             row: [Result(name, values.get(name), None, how) for name, how in MEASURES.items()]
-            for row, values in self.rows().items()
+            for row, values in self.rows.items()
         }
 
 
@@ -127,38 +103,34 @@ def geometry(
     rng = np.random.default_rng(seed)
     order = rng.permutation(n)
     moments = [_moments(x[rows]) for x, rows in zip(unit, _samples(here, order, MOST))]
-    spreads = tuple(
-        _spread([moment], x[rows]) for moment, x, rows in zip(moments, unit, _samples(here, order, ROWS))
-    )
-    together, lidar = None, None
-    if len({x.shape[1] for x in unit}) == 1:
+    samples = [x[rows] for x, rows in zip(unit, _samples(here, order, ROWS))]
+    found = {
+        name: _spread([moment], some) for name, moment, some in zip(names, moments, samples, strict=True)
+    }
+    alignment, positive, negative, *counts = _pairs(unit, here, order)
+    rows = {name: dict(measures) for name, (measures, _) in found.items()}
+    for l, row in enumerate(rows.values()):
+        row |= {"alignment": _mean(alignment[l]), "positive cosine": _mean(positive[l])}
+        row["negative cosine"] = float(negative[l, l])
+    if k > 1:
+        rows["mean"] = {name: _mean([row[name] for row in rows.values()]) for name in rows[names[0]]}
+        rows["mean"]["negative cosine"] = _mean(negative)
+    if k > 1 and len({x.shape[1] for x in unit}) == 1:
         # A view of each instance, among those that are there.
         drawn = np.where(here, rng.random(here.shape), -1)
         one = np.where(here.any(axis=1), drawn.argmax(axis=1), -1)
         some = order[one[order] >= 0][:ROWS]
-        together = _spread(moments, np.stack(unit)[one[some], some])
+        found[TOGETHER] = _spread(moments, np.stack(unit)[one[some], some])
+        rows[TOGETHER] = found[TOGETHER][0]
         complete = np.sort(order[here[order].all(axis=1)][:ROWS])
-        if k > 1 and len(complete) > 1:
-            lidar = float(jax.jit(metrics.lidar)(np.stack([x[complete] for x in unit])))
-    return Geometry(names, spreads, together, lidar, *_pairs(unit, here, order))
-
-
-def geometry_scores(
-    views: Sequence[ArrayLike], *, present: ArrayLike | None = None, seed: int = 0
-) -> dict[str, float]:
-    """The measures of `geometry` that cost least, for the log of a training run.
-
-    "alignment", "positive_cosine", "negative_cosine", "uniformity" (Gaussian) and "effective_rank" are means as in
-    `Geometry.numbers` and have its values; for one view there are none of pairs. Errors are those of `geometry`.
-    """
-    unit, here = _checked(views, present)
-    order = np.random.default_rng(seed).permutation(len(here))
-    spread = [float(_uniformity(x[rows])) for x, rows in zip(unit, _samples(here, order, ROWS))]
-    moments = [_moments(x[rows]) for x, rows in zip(unit, _samples(here, order, MOST))]
-    ranks = [_effective_rank(_singular_values(found)) for found in moments]
-    names = ("alignment", "positive_cosine", "negative_cosine", "uniformity", "effective_rank")
-    means = [*map(_mean, _pairs(unit, here, order)[:3]), _mean(spread), _mean(ranks)]
-    return {name: mean for name, mean in zip(names, means) if math.isfinite(mean)}
+        if len(complete) > 1:
+            rows["mean"]["LiDAR"] = float(jax.jit(metrics.lidar)(np.stack([x[complete] for x in unit])))
+    finite = {
+        row: {name: of[name] for name in MEASURES if math.isfinite(of.get(name, math.nan))}
+        for row, of in rows.items()
+    }
+    spectra = {name: spectrum for name, (_, spectrum) in found.items()}
+    return Geometry(names, finite, spectra, alignment, positive, negative, *counts)
 
 
 def _checked(views: Sequence[ArrayLike], present: ArrayLike | None) -> tuple[list[np.ndarray], np.ndarray]:
@@ -201,31 +173,23 @@ def _moments(x: np.ndarray) -> _Moments:
     return len(x), total, outer
 
 
-def _spread(moments: Sequence[_Moments], some: np.ndarray) -> Spread:
-    """The spread of the vectors with these moments; `some` are those whose distances are measured."""
+def _spread(moments: Sequence[_Moments], some: np.ndarray) -> tuple[dict[str, float], dict[str, Any]]:
+    """Measures and spectra of the vectors with these moments; `some` are those whose distances are measured."""
     count, total, outer = (sum(parts[1:], parts[0]) for parts in zip(*moments))
     mean = total / count
     covariance = (outer - count * np.outer(mean, mean)) / (count - 1)
-    return Spread(
-        count,
-        len(mean),
-        _singular_values((count, total, outer)),
-        np.maximum(np.linalg.eigvalsh(covariance)[::-1], 0),
-        float(_uniformity(some)),
-        metrics.wasserstein_uniformity(some) if some.shape[1] > 1 else None,
-    )
-
-
-def _singular_values(moments: _Moments) -> np.ndarray:
-    """Of float64 products, so smaller errors than those of float32 vectors, and no decomposition of n rows."""
-    count, _, outer = moments
-    values = np.linalg.eigvalsh(outer)[::-1][:count]
-    return np.sqrt(np.maximum(values, 0))
-
-
-def _effective_rank(singular_values: np.ndarray) -> float:
-    # A diagonal matrix has the same singular values as the vectors.
-    return float(metrics.effective_rank(np.diag(singular_values).astype(np.float32)))
+    eigenvalues = np.maximum(np.linalg.eigvalsh(covariance)[::-1], 0)
+    # Of float64 products, so smaller errors than those of float32 vectors, and no decomposition of n rows.
+    singular = np.sqrt(np.maximum(np.linalg.eigvalsh(outer)[::-1][:count], 0))
+    measures = {
+        "rank": float(np.sum(eigenvalues > _FLAT)),
+        # A diagonal matrix has the same singular values as the vectors.
+        "effective rank": float(metrics.effective_rank(np.diag(singular).astype(np.float32))),
+        "uniformity, Wasserstein": metrics.wasserstein_uniformity(some) if some.shape[1] > 1 else math.nan,
+        "uniformity, Gaussian": float(_uniformity(some)),
+    }
+    names = ("vectors", "dimension", "singular_values", "eigenvalues")
+    return measures, dict(zip(names, (count, len(mean), singular, eigenvalues)))
 
 
 def _pairs(unit: Sequence[np.ndarray], here: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -260,15 +224,6 @@ def _pairs(unit: Sequence[np.ndarray], here: np.ndarray, order: np.ndarray) -> t
 
 def _counts(cosines: np.ndarray) -> np.ndarray:
     return np.histogram(np.clip(cosines, -1, 1), np.linspace(-1, 1, BINS + 1))[0]  # rounding goes beyond 1
-
-
-def _values(spread: Spread) -> dict[str, float]:
-    return {
-        "rank": float(np.sum(spread.eigenvalues > _FLAT)),
-        "effective rank": _effective_rank(spread.singular_values),
-        "uniformity, Wasserstein": math.nan if spread.wasserstein is None else spread.wasserstein,
-        "uniformity, Gaussian": spread.gaussian,
-    }
 
 
 def _mean(values: Sequence[float] | np.ndarray) -> float:

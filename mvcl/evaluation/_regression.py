@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -17,6 +17,8 @@ from mvcl.evaluation._probe import descend, deviations
 
 _ERRORS = ("MAE", "validation MAE")  # less is better
 PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
+Linear = tuple[np.ndarray, np.ndarray]
+"""(candidates, layers, d) weights and (candidates, layers) biases."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,24 +80,16 @@ def mae_probe(
     Raises:
       ValueError: shapes do not fit, something is not finite, an option is invalid, or there is nothing to hold out.
     """
-    (x, y), (features, answer), valid = _checked(train, test, valid)
-    rates, where = np.asarray(probe.learning_rates, np.float32), "the only one"
-    if len(rates) > 1:
-        fitted, fitted_to, (held, held_answer), where = _to_choose(x, y, valid, groups, seed)
-        weights, biases = jax.device_get(_layers(probe, fitted, fitted_to, rates, seed))
-        errors = np.abs(weights @ held.T + biases[..., None] - held_answer).mean((1, 2))  # (rates,)
-        rates, where = rates[[errors.argmin()]], f"chosen by MAE on {where}"
-    weights, biases = jax.device_get(_layers(probe, x, y, rates, seed))
-    found = []
-    for w, b in zip(weights[0].astype(np.float64), biases[0].astype(np.float64)):
-        found.append(regression_measures(features @ w + b, answer))
-        if valid is not None:
-            found[-1]["validation MAE"] = float(np.abs(valid[0] @ w + b - valid[1]).mean())
+    rates = np.asarray(probe.learning_rates, np.float32)
     how = (
-        f"mean of {probe.layers} linear layers on {len(x)} scores, AdamW on the mean absolute error, {probe.epochs} "
-        f"epochs, learning rate {where}, {len(answer)} test rows"
+        f"mean of {probe.layers} linear layers on {len(train[1])} scores, AdamW on the mean absolute error, "
+        f"{probe.epochs} epochs, learning rate {{}}, {len(test[1])} test rows"
     )
-    return _results(found, how)
+
+    def fit(x: np.ndarray, y: np.ndarray, rates: np.ndarray) -> Linear:
+        return jax.device_get(_layers(probe, x, y, rates, seed))
+
+    return _regression(fit, rates, _checked(train, test, valid), groups, seed, how)
 
 
 @partial(jax.jit, static_argnums=(0, 4))
@@ -179,48 +173,60 @@ def regression_measures(predictions: np.ndarray, targets: np.ndarray) -> dict[st
 
 
 def sentiment_regression(
-    train: Rows,
-    test: Rows,
-    *,
-    valid: Rows | None = None,
-    groups: np.ndarray | None = None,
-    seed: int = 0,
-    penalties: Sequence[float] = PENALTIES,
+    train: Rows, test: Rows, *, valid: Rows | None = None, groups: np.ndarray | None = None, seed: int = 0
 ) -> list[Result]:
     """Ridge regression of a score from frozen features; MAE, Pearson correlation, binary accuracy and F1.
 
-    Features are standardised by the training split. The penalty has the least mean absolute error on the validation
-    split or, without one, on a held-out fifth of the training split (of its groups, if given); the regression is then
-    refitted on the training split.
+        minimises  mean_i (x_i w + b - y_i)² + penalty ||w||²
 
-    Returns one result for each of `regression_measures`; the arguments and errors are those of `mae_probe`, and
-    `penalties` are candidates, each > 0.
+    Features are standardised by the training split. The penalty is chosen as the learning rate of `mae_probe`, which
+    has the same arguments, results and errors.
     """
-    if len(penalties) == 0 or min(penalties) <= 0:
-        raise ValueError(f"penalties must be positive numbers, at least one, got {tuple(penalties)}")
-    (x, y), (features, answer), valid = _checked(train, test, valid)
-    scale = deviations(x)
-    x, features = x / scale, features / scale
-    valid = None if valid is None else (valid[0] / scale, valid[1])
-    fitted, fitted_to, (held, held_answer), where = _to_choose(x, y, valid, groups, seed)
-    errors = [np.abs(_ridge(fitted, fitted_to, p).predict(held) - held_answer).mean() for p in penalties]
-    best = penalties[int(np.argmin(errors))]
-    measures = regression_measures(_ridge(x, y, best).predict(features), answer)
-    how = (
-        f"ridge regression on {len(x)} scores, features standardised by the training split, penalty chosen by MAE on "
-        f"{where}, {len(answer)} test rows"
-    )
-    return _results([measures], how)
-
-
-def _ridge(x: np.ndarray, y: np.ndarray, penalty: float) -> Any:
-    """Minimises  mean_i (x_i w + b - y_i)² + penalty ||w||²."""
     from sklearn.linear_model import Ridge  # its import takes a second
 
-    return Ridge(alpha=len(x) * penalty, solver="svd").fit(x, y)
+    def fit(x: np.ndarray, y: np.ndarray, penalties: np.ndarray) -> Linear:
+        fits = [Ridge(alpha=len(x) * penalty, solver="svd").fit(x, y) for penalty in penalties]
+        return np.stack([[of.coef_] for of in fits]), np.stack([[of.intercept_] for of in fits])
+
+    splits = _checked(train, test, valid)
+    scale = deviations(splits["train"][0])
+    splits = {name: (x / scale, y) for name, (x, y) in splits.items()}
+    how = (
+        f"ridge regression on {len(train[1])} scores, features standardised by the training split, penalty {{}}, "
+        f"{len(test[1])} test rows"
+    )
+    return _regression(fit, np.asarray(PENALTIES), splits, groups, seed, how)
 
 
-def _checked(train: Rows, test: Rows, valid: Rows | None) -> tuple[Rows, Rows, Rows | None]:
+def _regression(
+    fit: Callable[[np.ndarray, np.ndarray, np.ndarray], Linear],
+    candidates: np.ndarray,
+    splits: Mapping[str, Rows],
+    groups: np.ndarray | None,
+    seed: int,
+    how: str,
+) -> list[Result]:
+    """Results of the layers of the best candidate; `fit` has the layers of each, `how` a place for its origin."""
+    (x, y), (features, answer), valid, where = (
+        splits["train"],
+        splits["test"],
+        splits.get("valid"),
+        "the only one",
+    )
+    if len(candidates) > 1:
+        fitted, held, where = _to_choose(x, y, valid, groups, seed)
+        weights, biases = fit(*fitted, candidates)
+        errors = np.abs(weights @ held[0].T + biases[..., None] - held[1]).mean((1, 2))
+        candidates, where = candidates[[errors.argmin()]], f"chosen by MAE on {where}"
+    found = []
+    for w, b in zip(*(of[0].astype(np.float64) for of in fit(x, y, candidates))):
+        found.append(regression_measures(features @ w + b, answer))
+        if valid is not None:
+            found[-1]["validation MAE"] = float(np.abs(valid[0] @ w + b - valid[1]).mean())
+    return _results(found, how.format(where))
+
+
+def _checked(train: Rows, test: Rows, valid: Rows | None) -> dict[str, Rows]:
     """Features and targets of each split in float64."""
     found = {}
     for name, rows in {"train": train, "test": test, "valid": valid}.items():
@@ -237,15 +243,15 @@ def _checked(train: Rows, test: Rows, valid: Rows | None) -> tuple[Rows, Rows, R
     widths = {x.shape[1] for x, _ in found.values()}
     if len(widths) > 1:
         raise ValueError(f"features of all splits must have one width, got {sorted(widths)}")
-    return found["train"], found["test"], found.get("valid")
+    return found
 
 
 def _to_choose(
     x: np.ndarray, y: np.ndarray, valid: Rows | None, groups: np.ndarray | None, seed: int
-) -> tuple[np.ndarray, np.ndarray, Rows, str]:
+) -> tuple[Rows, Rows, str]:
     """Rows to fit candidates to, rows that choose among them, and what the latter are."""
     if valid is not None:
-        return x, y, valid, f"the {len(valid[0])} rows of the validation split"
+        return (x, y), valid, f"the {len(valid[0])} rows of the validation split"
     of_row = np.arange(len(x)) if groups is None else np.unique(groups, return_inverse=True)[1]
     if of_row.shape != (len(x),):
         raise ValueError(f"groups must be ({len(x)},), one per training row, got {of_row.shape}")
@@ -254,7 +260,7 @@ def _to_choose(
         raise ValueError(f"5 groups or rows are needed to hold out a fifth, got {count}")
     out = np.isin(of_row, np.random.default_rng(seed).permutation(count)[: count // 5])
     where = "a held-out fifth of it" + ("" if groups is None else ", by whole groups")
-    return x[~out], y[~out], (x[out], y[out]), where
+    return (x[~out], y[~out]), (x[out], y[out]), where
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         wasserstein_uniformity,
     )
     from mvcl.metrics._information import (
+        Interval,
         best_gaussian_multiplicity,
         expected_info_nce,
         gaussian_information,
@@ -21,13 +22,13 @@ if TYPE_CHECKING:
         group_scores,
         info_nce_bound,
         information_gap,
+        interval,
         multi_crop_bound,
         nwj_bound,
         optimal_multiplicity,
         printed_poly_view_bound,
         relative_compute,
     )
-    from mvcl.metrics._interval import Interval, interval
     from mvcl.metrics._neighbours import (
         adjusted_rand_index,
         clustering_accuracy,

@@ -1,8 +1,8 @@
-"""Mutual information: its exact value in a Gaussian model, and lower bounds from contrastive losses."""
+"""Mutual information: its exact value in a Gaussian model, bounds from losses; and intervals over seeds."""
 
 import math
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -262,3 +262,29 @@ def relative_compute(views: int, epochs: float, reference_epochs: float = 128) -
     """
     m, epochs = _checks.whole("views", views, 1), _checks.real("epochs", epochs, positive=True)
     return m / 2 * epochs / _checks.real("reference_epochs", reference_epochs, positive=True)
+
+
+class Interval(NamedTuple):
+    """A mean over seeds with the ends of its confidence interval, and the number of seeds."""
+
+    mean: float
+    low: float
+    high: float
+    seeds: int
+
+
+def interval(values: Iterable[float], level: float = 0.95) -> Interval:
+    """Mean and confidence interval by Student's t, for independent values of one normal distribution, one per seed.
+
+    Of one value it is from minus to plus infinity, of none, or where one is not finite, all NaN.
+    """
+    from scipy.special import stdtrit  # its import is slow
+
+    x = np.asarray(list(values), np.float64)
+    if not len(x) or not np.isfinite(x).all():
+        return Interval(math.nan, math.nan, math.nan, len(x))
+    mean = float(x.mean())
+    if len(x) == 1:
+        return Interval(mean, -math.inf, math.inf, 1)
+    half = float(stdtrit(len(x) - 1, 0.5 + level / 2) * x.std(ddof=1) / math.sqrt(len(x)))
+    return Interval(mean, mean - half, mean + half, len(x))

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from mvcl import metrics, training
+from mvcl import evaluation, metrics, training
 from mvcl.report import _figures
 from mvcl.report._read import Run, flatten
 
@@ -25,14 +25,6 @@ Cell = dict[str, Any]
 Group = tuple[str, list[int], list[int | None]]
 NONE: Cell = {"text": "–"}
 _TRAINED = "trained encoder"
-# Entries of the log -> measure of geometry.json.
-_LOGGED = {
-    "effective_rank": "effective rank",
-    "uniformity": "uniformity, Gaussian",
-    "alignment": "alignment",
-    "positive_cosine": "positive cosine",
-    "negative_cosine": "negative cosine",
-}
 
 
 def _table(caption: str, headings: Sequence[str], columns: Iterable[str], **others: Any) -> Table:
@@ -303,7 +295,7 @@ def _geometry(run: Run) -> dict[str, tuple[int, str, dict[str, float]]]:
         return {name: (run.geometry["step"], "mvcl geometry", mean) for name, mean in means.items()}
     logged = {}
     for output in ("encoder", "head"):
-        of = {m: _figures.series(run.log, f"{output}_{key}").dropna() for key, m in _LOGGED.items()}
+        of = {m: _figures.series(run.log, f"{output}_{key}").dropna() for key, m in evaluation.LOGGED.items()}
         step = max((int(series.index[-1]) for series in of.values() if len(series)), default=None)
         if step is not None:
             logged[output] = (step, "log", {m: float(s[step]) for m, s in of.items() if step in s.index})

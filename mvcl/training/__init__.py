@@ -6,11 +6,17 @@ from mvcl import _lazy
 
 if TYPE_CHECKING:
     from mvcl.training._arguments import CHOICES, choose, choose_all, registry
-    from mvcl.training._checkpoints import Checkpoints, DamagedCheckpoints, UnwrittenCheckpoint
     from mvcl.training._config import Checkpoint, Config, Mesh, Train, Views, check, free, suited_to
     from mvcl.training._cost import Estimate, dry_run, estimate
     from mvcl.training._evaluate import encode, evaluate
-    from mvcl.training._folder import Locked, differences, locked
+    from mvcl.training._folder import (
+        Checkpoints,
+        DamagedCheckpoints,
+        Locked,
+        UnwrittenCheckpoint,
+        differences,
+        locked,
+    )
     from mvcl.training._geometry import RunGeometry, embed, geometry
     from mvcl.training._optimizers import AdamW, Lars, Optimizer, Sgd
     from mvcl.training._processes import (

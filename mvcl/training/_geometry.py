@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import json
-import math
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -48,10 +47,24 @@ class RunGeometry:
         outputs = self.outputs.items()
         return {f"{at}, {row}": results for at, found in outputs for row, results in found.results().items()}
 
-    def plain(self) -> dict[str, Any]:
+    def text(self) -> str:
         """The content of geometry.json."""
-        outputs = {output: _plain(found) for output, found in self.outputs.items()}
-        return vars(self) | {"outputs": outputs}
+        arrays = ("alignment", "positive", "negative", "positives", "negatives")
+        outputs = {
+            at: {"rows": of.rows, "spreads": of.spectra, "views": of.names}
+            | {name: vars(of)[name] for name in arrays}
+            for at, of in self.outputs.items()
+        }
+        return json.dumps(vars(self) | {"outputs": outputs}, default=_rounded) + "\n"
+
+
+def _rounded(values: np.ndarray) -> list[Any]:
+    """The rows of a matrix; integers; or numbers of a few digits, None for NaN, which JSON has not."""
+    if values.ndim > 1:
+        return list(values)
+    return [
+        x if isinstance(x, int) else float(f"{x:.{_DIGITS}g}") if x == x else None for x in values.tolist()
+    ]
 
 
 def geometry(
@@ -87,18 +100,18 @@ def geometry(
             found[output] = evaluation.geometry(arrays, present=present, names=names, seed=seed)
     result = RunGeometry(int(state["step"]), split, len(arrays[0]), found)
     if out is not None and jax.process_index() == 0:
-        _files.write_whole(out, json.dumps(result.plain()) + "\n")
+        _files.write_whole(out, result.text())
     return result
 
 
 def scores(run: Run, state: _program.State, reading: data.Reading) -> dict[str, float]:
-    """`encoder_alignment`, `head_uniformity` and so on: the measures that cost least, of a part of the test split."""
+    """`encoder_alignment`, `head_uniformity` and so on, of a part of the test split."""
     split, found = run.config.evaluation.splits(tuple(run.splits))[-1], dict[str, float]()
     embedded = _embedded(run, state, split, None, _EXAMPLES_IN_TRAINING, reading)
     for output, (arrays, present, _) in embedded.items():
         with _progress.during(f"measuring the embeddings of the {output}"):
-            values = evaluation.geometry_scores(arrays, present=present)
-        found |= {f"{output}_{name}": value for name, value in values.items()}
+            of = evaluation.geometry(arrays, present=present).numbers()
+        found |= {f"{output}_{key}": of[name] for key, name in evaluation.LOGGED.items() if name in of}
     return found
 
 
@@ -132,40 +145,10 @@ def _embedded(
     }
 
 
-def _plain(found: evaluation.Geometry) -> dict[str, Any]:
-    spreads = dict(zip(found.names, found.views))
-    if found.together is not None and len(found.views) > 1:
-        spreads[evaluation.TOGETHER] = found.together
-    return {
-        "rows": found.rows(),
-        "spreads": {
-            name: {
-                "vectors": spread.vectors,
-                "dimension": spread.dimension,
-                "singular_values": _rounded(spread.singular_values),
-                "eigenvalues": _rounded(spread.eigenvalues),
-            }
-            for name, spread in spreads.items()
-        },
-        "views": list(found.names),
-        **{
-            name: [_rounded(row) for row in getattr(found, name)]
-            for name in ("alignment", "positive", "negative")
-        },
-        "positives": found.positives.tolist(),
-        "negatives": found.negatives.tolist(),
-    }
-
-
-def _rounded(values: np.ndarray) -> list[float | None]:
-    """Numbers of a few digits; None for NaN, which JSON has not."""
-    return [float(f"{x:.{_DIGITS}g}") if math.isfinite(x) else None for x in values.tolist()]
-
-
 def embed(
     run: Run, state: _program.State, split: str, out: Path, *, views: int = 0
 ) -> tuple[tuple[int, ...], list[evaluation.Result]]:
-    """Write features, labels and class names of a split as .npz, and the measures of the features beside it as .json.
+    """Write features, labels and class names of a split as .npz.
 
     Args:
       run, state: as from `open_run`; the features are the output that run.config.evaluation.features names.
@@ -202,8 +185,6 @@ def embed(
     if jax.process_index() == 0:
         names = np.asarray(readable.class_names)
         _files.save_arrays(out, features=features, labels=readable.labels, class_names=names)
-        text = json.dumps([dataclasses.asdict(result) for result in measures], indent=1)
-        _files.write_whole(out.with_suffix(".json"), text + "\n")
     return np.shape(features), measures
 
 

@@ -14,9 +14,8 @@ import numpy as np
 
 from mvcl import _buckets, _files, _progress, augment, data, methods
 from mvcl.training import _program
-from mvcl.training._checkpoints import Checkpoints
 from mvcl.training._config import Config, Mesh, suited_to
-from mvcl.training._folder import read_scores
+from mvcl.training._folder import Checkpoints, read_scores
 from mvcl.training._serialise import load, replace_at
 
 

@@ -304,18 +304,11 @@ def load(source: str | Path, reference: Config | None = None) -> Config:
         with _files.naming(file):
             return from_json(file.read_text(encoding="utf-8"), reference)
     module = config_module(file)
-    functions = {
-        name: function
-        for name, function in vars(module).items()
-        if inspect.isfunction(function)
-        and function.__module__ == module.__name__
-        and not name.startswith("_")
-        and not inspect.signature(function).parameters
-    }
-    if variant not in functions:
-        raise _configs.unknown_variant(str(file), variant, functions)
+    made = vars(module).get(variant)
+    if not inspect.isfunction(made) or inspect.signature(made).parameters:
+        raise _configs.unknown_variant(str(file), variant, _configs.variants(file))
     try:
-        config = functions[variant]()
+        config = made()
     except TypeError as error:
         raise _with_nearest(error, f"{variant}() of {file}") from error
     if not isinstance(config, Config):

@@ -16,10 +16,10 @@ import numpy as np
 
 from mvcl import _buckets, _files, _progress, data, metrics
 from mvcl.training import _evaluate, _folder
-from mvcl.training._checkpoints import Checkpoints
 from mvcl.training._config import Config
 from mvcl.training._cost import full_speed
 from mvcl.training._evaluate import Table
+from mvcl.training._folder import Checkpoints
 from mvcl.training._processes import Interrupted, Stop
 from mvcl.training._program import State
 from mvcl.training._run import Run, initial_state

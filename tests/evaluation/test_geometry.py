@@ -38,8 +38,8 @@ def test_pairs_equal_the_loops(rng, missing):
     numbers = found.numbers()
     assert numbers["alignment"] == pytest.approx(np.nanmean(alignment), rel=1e-5)
     assert numbers["negative cosine"] == pytest.approx(np.mean(negative), rel=1e-5)
-    assert found.rows()["view 2"]["alignment"] == pytest.approx(np.nanmean(alignment[1]), rel=1e-5)
-    assert found.rows()["view 2"]["negative cosine"] == pytest.approx(negative[1, 1], rel=1e-5)
+    assert found.rows["view 2"]["alignment"] == pytest.approx(np.nanmean(alignment[1]), rel=1e-5)
+    assert found.rows["view 2"]["negative cosine"] == pytest.approx(negative[1, 1], rel=1e-5)
 
 
 def test_each_view_has_the_trusted_measures(rng):
@@ -48,17 +48,17 @@ def test_each_view_has_the_trusted_measures(rng):
     )
     views = [rng.normal(size=(40, 6)) @ np.diag([1, 1, 1, 0.5, 0.1, 0]) for _ in range(2)]
     found = evaluation.geometry(views, names=("a", "b"))
-    assert list(found.rows()) == ["a", "b", "mean", "all views"]
-    for x, row, spread in zip(views, found.rows().values(), found.views):
+    assert list(found.rows) == ["a", "b", "mean", "all views"]
+    for x, row, spectrum in zip(views, found.rows.values(), found.spectra.values()):
         unit = (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
         assert row["rank"] == metrics.matrix_rank(unit) == 5
         assert row["effective rank"] == pytest.approx(float(effective_rank(unit)), rel=1e-4)
         assert row["uniformity, Gaussian"] == pytest.approx(float(uniformity(unit)), rel=1e-5)
         assert row["uniformity, Wasserstein"] == pytest.approx(metrics.wasserstein_uniformity(unit), rel=1e-4)
         singular = np.linalg.svd(unit.astype(float), compute_uv=False)
-        np.testing.assert_allclose(spread.singular_values, singular, atol=1e-6)
+        np.testing.assert_allclose(spectrum["singular_values"], singular, atol=1e-6)
         covariance = np.sort(np.linalg.eigvalsh(np.cov(unit.astype(float).T)))[::-1]
-        np.testing.assert_allclose(spread.eigenvalues, covariance, atol=1e-9)
+        np.testing.assert_allclose(spectrum["eigenvalues"], covariance, atol=1e-9)
     unit = np.stack([x / np.linalg.norm(x, axis=1, keepdims=True) for x in views]).astype(np.float32)
     assert found.numbers()["LiDAR"] == pytest.approx(float(lidar(unit)), rel=1e-4)
     assert found.numbers()["rank"] == 5
@@ -98,20 +98,20 @@ def test_missing_views_are_not_read(rng):
     gaps = np.where(present.T[:, :, None], views, np.nan)
     found, same = (evaluation.geometry(z, present=present) for z in (gaps, views))
     assert found.numbers() == same.numbers()
-    assert [spread.vectors for spread in found.views] == present.sum(0).tolist()
-    alone = evaluation.geometry([views[1][present[:, 1]]]).rows()["view 1"]
+    assert [found.spectra[name]["vectors"] for name in found.names] == present.sum(0).tolist()
+    alone = evaluation.geometry([views[1][present[:, 1]]]).rows["view 1"]
     for name in ("rank", "effective rank", "uniformity, Wasserstein", "negative cosine"):
-        assert found.rows()["view 2"][name] == pytest.approx(alone[name], rel=1e-6)
+        assert found.rows["view 2"][name] == pytest.approx(alone[name], rel=1e-6)
     whole = present.all(1)
     unit = (views / np.linalg.norm(views, axis=-1, keepdims=True)).astype(np.float32)
-    assert found.lidar == pytest.approx(float(jax.jit(metrics.lidar)(unit[:, whole])), rel=1e-5)
+    assert found.numbers()["LiDAR"] == pytest.approx(float(jax.jit(metrics.lidar)(unit[:, whole])), rel=1e-5)
 
 
 def test_views_of_different_lengths_have_no_pairs(rng):
     found = evaluation.geometry(
         [rng.normal(size=(20, 3)), rng.normal(size=(20, 4)), rng.normal(size=(20, 3))]
     )
-    assert found.together is found.lidar is None
+    assert list(found.rows) == ["view 1", "view 2", "view 3", "mean"]
     assert np.isfinite(found.alignment[0, 2])
     assert np.isnan(found.alignment[1]).all()
     assert np.isnan(found.negative[0, 1])
@@ -122,22 +122,10 @@ def test_views_of_different_lengths_have_no_pairs(rng):
 
 def test_one_view_and_one_dimension(rng):
     found = evaluation.geometry([rng.normal(size=(20, 1))])
-    assert list(found.rows()) == ["view 1"]
+    assert list(found.rows) == ["view 1"]
     assert set(found.numbers()) == {"rank", "effective rank", "uniformity, Gaussian", "negative cosine"}
     table = evaluation.evaluation_table(found.results())
     assert "view 1" in table
-
-
-def test_scores_in_training_are_those_of_the_geometry(rng):
-    views, present = rng.normal(size=(3, 40, 5)), rng.random((40, 3)) > 0.2
-    scores = evaluation.geometry_scores(views, present=present)
-    numbers = evaluation.geometry(views, present=present).numbers()
-    names = {"alignment", "positive cosine", "negative cosine", "effective rank"}
-    for name in names:
-        assert scores[name.replace(" ", "_")] == pytest.approx(numbers[name], rel=1e-6)
-    assert scores["uniformity"] == pytest.approx(numbers["uniformity, Gaussian"], rel=1e-6)
-    assert len(scores) == 5
-    assert set(evaluation.geometry_scores(views[:1])) == {"negative_cosine", "uniformity", "effective_rank"}
 
 
 def test_large_sets_are_sampled(rng, monkeypatch):

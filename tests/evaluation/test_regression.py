@@ -12,7 +12,7 @@ from parametrize import some
 
 from mvcl import evaluation
 from mvcl.evaluation import MaeProbe
-from mvcl.evaluation._regression import _layers
+from mvcl.evaluation._regression import PENALTIES, _layers
 
 
 def f1_weighted(true, predicted):
@@ -54,10 +54,9 @@ def test_penalty_comes_from_the_validation_split_and_test_is_scored_once(rng):
     w = rng.normal(size=d)
     train, valid, test = (rng.normal(size=(m, d)) for m in (n, 50, 50))
     y, v, t = (x @ w + 4 * rng.normal(size=len(x)) for x in (train, valid, test))
-    penalties = (1e-4, 1e-1, 1.0, 100.0)
-    results = evaluation.sentiment_regression((train, y), (test, t), valid=(valid, v), penalties=penalties)
+    results = evaluation.sentiment_regression((train, y), (test, t), valid=(valid, v))
     scale = train.std(0)
-    fits = [sklearn.linear_model.Ridge(alpha=n * p).fit(train / scale, y) for p in penalties]
+    fits = [sklearn.linear_model.Ridge(alpha=n * p).fit(train / scale, y) for p in PENALTIES]
     best = min(fits, key=lambda fit: np.abs(fit.predict(valid / scale) - v).mean())
     assert best is not fits[0]  # a weak penalty fits the noise
     expected = np.abs(best.predict(test / scale) - t).mean()
@@ -74,11 +73,10 @@ def test_holds_out_whole_groups():
     names = np.eye(20)[groups] * 5
     x = np.concatenate([names, 0.3 * score[groups][:, None] + 0.3 * rng.normal(size=(200, 1))], 1)
     y = score[groups] + 0.1 * rng.normal(size=200)
-    options = {"penalties": (1e-3, 30.0)}
     new = np.concatenate([np.zeros((50, 20)), 0.3 * rng.normal(size=(50, 1))], 1)
     answer = new[:, -1] / 0.3
     given = ((x, y), (new, answer))
-    rows, whole = (evaluation.sentiment_regression(*given, groups=g, **options) for g in (None, groups))
+    rows, whole = (evaluation.sentiment_regression(*given, groups=g) for g in (None, groups))
     assert rows[0].value > whole[0].value
     with pytest.raises(ValueError, match="got 2"):
         evaluation.sentiment_regression(*given, groups=groups // 10)
@@ -90,7 +88,6 @@ def test_holds_out_whole_groups():
         ({"test": (np.ones((3, 5)), np.ones(3))}, "one width"),
         ({"train": (np.ones((10, 4)), np.ones(9))}, r"train must be .* got \(10, 4\) and \(9,\)"),
         ({"test": (np.ones((3, 4)), np.array([1.0, np.nan, 0.0]))}, "test must have finite"),
-        ({"penalties": ()}, "positive numbers, at least one"),
     ],
 )
 def test_raises_on_bad_input(change, message):

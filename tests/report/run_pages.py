@@ -150,7 +150,7 @@ def write_geometry(path, k=3):
         output: evaluation.geometry(centres + noise * rng.normal(size=(k, 60, 8)), names=names)
         for output, noise in (("encoder", 0.5), ("head", 0.2))
     }
-    (path / "geometry.json").write_text(json.dumps(training.RunGeometry(400, "test", 60, outputs).plain()))
+    (path / "geometry.json").write_text(training.RunGeometry(400, "test", 60, outputs).text())
     return path
 
 

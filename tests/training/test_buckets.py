@@ -14,8 +14,7 @@ import pytest
 from PIL import Image
 
 from mvcl import _buckets, _files, _lazy, cli, data, training
-from mvcl.training._checkpoints import Checkpoints
-from mvcl.training._folder import claim
+from mvcl.training._folder import Checkpoints, claim
 from mvcl.training._session import Clock, Log
 
 

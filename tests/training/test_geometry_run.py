@@ -43,6 +43,11 @@ def measured(config, **options):
     return run, state, training.geometry(run, state, **options)
 
 
+def dimensions(found, output):
+    of = found.outputs[output]
+    return [of.spectra[name]["dimension"] for name in of.names]
+
+
 def test_images_are_measured_by_their_drawn_views(tmp_path):
     """Four views; training has three."""
     run, state, found = measured(config(), out=tmp_path / "geometry.json", views=4)
@@ -61,7 +66,7 @@ def test_images_are_measured_by_their_drawn_views(tmp_path):
     assert (content["step"], content["split"], content["examples"]) == (0, "test", 12)
     head = content["outputs"]["head"]
     assert head["views"] == ["view 1", "view 2", "view 3", "view 4"]
-    assert head["rows"]["mean"] == found.outputs["head"].rows()["mean"]
+    assert head["rows"]["mean"] == found.outputs["head"].rows["mean"]
     assert len(head["spreads"]["all views"]["eigenvalues"]) == 5
     assert head["alignment"][0][0] is None
     assert sum(head["positives"]) == 6 * 12
@@ -81,7 +86,7 @@ def test_given_views_have_their_own_encoders_and_may_be_missing():
     for output, arrays in (("encoder", each), ("head", heads)):
         expected = evaluation.geometry(arrays, present=split.present)
         assert found.outputs[output].numbers() == pytest.approx(expected.numbers(), rel=2e-3, abs=1e-4)
-    assert [spread.dimension for spread in found.outputs["encoder"].views] == [7, 8, 7]
+    assert dimensions(found, "encoder") == [7, 8, 7]
     with pytest.raises(ValueError, match="--views must be left out or 3, the views given, got 2"):
         training.geometry(run, state, views=2)
 
@@ -92,10 +97,10 @@ def test_sem_and_supervised_on_tables():
     sem = methods.Sem(hidden=(8,), features=6, embedding=5)
     sem = config(data=tables, objective=losses.all_pairs(pair=losses.nt_xent), method=sem)
     _, _, found = measured(sem)
-    assert [spread.dimension for spread in found.outputs["encoder"].views] == [6, 6, 6]
-    assert [spread.dimension for spread in found.outputs["head"].views] == [5, 5, 5]
+    assert dimensions(found, "encoder") == [6, 6, 6]
+    assert dimensions(found, "head") == [5, 5, 5]
     _, _, found = measured(config(data=TABLES, encoder=MLP, method=methods.Supervised()))
-    assert len(found.outputs["encoder"].views) == 3
+    assert len(found.outputs["encoder"].names) == 3
     assert found.outputs["head"].names == ("all views",)  # one prediction of all views together
     assert "head: rank" in found.numbers()
 
