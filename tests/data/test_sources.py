@@ -1,3 +1,5 @@
+import io
+
 import numpy as np
 import pytest
 import sklearn.datasets
@@ -61,6 +63,22 @@ def test_arrays(tmp_path, rng, images, labels):
     np.testing.assert_array_equal(chosen.arrays[0], x[[1, 4]])
     assert splits["test"].labels.tolist() == [0, 1, 2, 0]
     assert splits["train"].class_names == ("a", "b", "c")
+
+
+def test_encoded_arrays(tmp_path, rng):
+    images, arrays, files = rng.integers(0, 256, (6, 4, 5, 3), np.uint8), {}, []
+    for image in images:
+        buffer = io.BytesIO()
+        Image.fromarray(image).save(buffer, "PNG")  # lossless, so that pixels can be compared
+        files.append(buffer.getvalue())
+    for part in ("train", "test"):
+        arrays[f"{part}_jpeg"] = np.frombuffer(b"".join(files), np.uint8)
+        arrays[f"{part}_offsets"] = np.cumsum([0, *map(len, files)])
+        arrays[f"{part}_labels"] = np.arange(6) % 2
+    np.savez(tmp_path / "a.npz", **arrays)
+    opened = data.Arrays(path=str(tmp_path / "a.npz"), classes=("1",)).open()["train"]
+    np.testing.assert_array_equal(opened.arrays[0], images[1::2])
+    assert opened.labels.tolist() == [0, 0, 0]
 
 
 def test_folder_of_one_size(tmp_path, rng):
