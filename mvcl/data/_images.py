@@ -33,12 +33,8 @@ _IN_MEMORY_BYTES, _SMALL = 1 << 28, 1 << 22
 # Without EPS, which starts another program.
 _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 _MOST_CLASSES = 1_000_000
-_ALIASES = {
-    "x_train": "train_images",
-    "y_train": "train_labels",
-    "x_test": "test_images",
-    "y_test": "test_labels",
-}
+_ALIASES = {f"x_{part}": f"{part}_images" for part in ("train", "test")}
+_ALIASES |= {f"y_{part}": f"{part}_labels" for part in ("train", "test")}
 # Lines of DOMAIN_train.txt of the cleaned version, 409,832 of 586,575 images.
 _TRAINING_IMAGES = {
     "clipart": 33_525,
