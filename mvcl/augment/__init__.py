@@ -7,22 +7,20 @@ from mvcl import _lazy
 if TYPE_CHECKING:
     from mvcl.augment._colour import (
         RAND_AUGMENT,
-        autocontrast,
-        brightness,
         color_jitter,
-        contrast,
-        equalize,
         grayscale,
-        hue,
         normalise,
-        posterize,
         rand_augment_op,
-        saturation,
-        sharpness,
         solarise,
     )
-    from mvcl.augment._geometry import crop_and_resize, gaussian_blur
-    from mvcl.augment._mixing import cutmix, mixup, random_erasing, random_mix
+    from mvcl.augment._geometry import (
+        crop_and_resize,
+        cutmix,
+        gaussian_blur,
+        mixup,
+        random_erasing,
+        random_mix,
+    )
     from mvcl.augment._policy import (
         CIFAR_MEAN,
         CIFAR_STD,

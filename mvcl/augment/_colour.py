@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import partial, wraps
-from inspect import unwrap
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +11,7 @@ from mvcl.augment._geometry import halving_sum, inner, outer, over, to_bytes, un
 
 
 def _on_image(operation: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
-    """The compiled operation on images, from one in the layout of `inner`, which `unwrap` gives back.
+    """The compiled operation on images, from one in the layout of `inner`.
 
     It takes images (height, width, 1 or 3), uint8 or floating in [0, 1], and returns float32.
     """
@@ -51,25 +50,12 @@ def choose(condition: ArrayLike, image: ArrayLike, other: ArrayLike) -> jax.Arra
     return outer(jnp.where(condition, inner(image), inner(other)))
 
 
-@_on_image
-def brightness(image: jax.Array, factor: ArrayLike) -> jax.Array:
-    """Scale towards black: `ImageEnhance.Brightness`, factor * image, clipped. 1 keeps the image."""
-    return unit(image * factor)
-
-
-@_on_image
-def contrast(image: jax.Array, factor: ArrayLike) -> jax.Array:
-    """Scale about the image's mean luma: `ImageEnhance.Contrast`. 0 is that grey, 1 keeps the image."""
-    return _blend(_mean_luma(image), image, factor)
-
-
-@_on_image
-def saturation(image: jax.Array, factor: ArrayLike) -> jax.Array:
-    """Scale about each pixel's luma: `ImageEnhance.Color`. 0 is grayscale; 1, or one channel, keeps it."""
-    return image if image.shape[1] == 1 else _blend(_luma(image), image, factor)
-
-
 def _hue(x: jax.Array, shift: ArrayLike) -> jax.Array:
+    """Pillow's HSV mode with trunc(255 * shift) added to H modulo 256, torchvision's adjust_hue on Pillow images.
+
+    H and S are truncated to 8 bits as in Pillow: one step of H is 6/255 of the chroma, so exact HSV would differ from
+    Pillow by that much. As in Pillow, shift 0 may change a pixel by a few levels.
+    """
     red, green, blue = (to_bytes(x)[:, c : c + 1] for c in range(3))
     value = jnp.maximum(jnp.maximum(red, green), blue)
     chroma = value - jnp.minimum(jnp.minimum(red, green), blue)
@@ -105,18 +91,6 @@ def _hue(x: jax.Array, shift: ArrayLike) -> jax.Array:
 
 
 @_on_image
-def hue(image: jax.Array, shift: ArrayLike) -> jax.Array:
-    """Rotate the hue by `shift` turns, in [-0.5, 0.5]; saturation and value are kept.
-
-    Pillow's HSV mode with trunc(255 * shift) added to H modulo 256, which is how torchvision defines its
-    adjust_hue on Pillow images. H and S are truncated to 8 bits as in Pillow: one step of H is 6/255 of the chroma, so
-    exact HSV would differ from Pillow by that much. As in Pillow, shift 0 may change a pixel by a few levels. Images of
-    one channel are unchanged.
-    """
-    return image if image.shape[1] == 1 else _hue(image, shift)
-
-
-@_on_image
 def grayscale(image: jax.Array) -> jax.Array:
     """Luma 0.299 R + 0.587 G + 0.114 B (ITU-R 601-2) in every channel, Pillow's `convert("L")`."""
     return jnp.broadcast_to(_luma(image), image.shape)
@@ -139,8 +113,11 @@ def color_jitter(
     Args:
       order: (4,) the numbers 0 brightness, 1 contrast, 2 saturation, 3 hue in the order of use; may be
         traced.
-      brightness, contrast, saturation: factors as in the functions of these names; None omits the step.
-      hue: turns as in `hue`; None omits the step.
+      brightness, contrast, saturation: factors of `ImageEnhance.Brightness`, `Contrast` and `Color`: 0 is black, the
+        grey of the image's mean luma, each pixel's luma; 1 keeps the image; None omits the step.
+      hue: turns in [-0.5, 0.5], which keep saturation and value; None omits the step.
+
+    Saturation and hue keep images of one channel.
     """
     place = jnp.argsort(jnp.asarray(order))
     grey = image.shape[1] == 1
@@ -177,23 +154,20 @@ def solarise(image: jax.Array, threshold: ArrayLike = 0.5) -> jax.Array:
     return jnp.where(image < threshold, image, 1 - image)
 
 
-@_on_image
-def posterize(image: jax.Array, bits: ArrayLike) -> jax.Array:
+def _posterize(image: jax.Array, bits: ArrayLike) -> jax.Array:
     """Keep the `bits` (1 to 8) highest bits of every 8-bit value: `ImageOps.posterize`."""
     step = jnp.exp2(8 - jnp.asarray(bits, jnp.float32))
     return jnp.floor(to_bytes(image) / step) * step / 255
 
 
-@_on_image
-def autocontrast(image: jax.Array) -> jax.Array:
+def _autocontrast(image: jax.Array) -> jax.Array:
     """Stretch each channel to [0, 1]; a constant channel is unchanged: `ImageOps.autocontrast`."""
     low, high = image.min((0, 2), keepdims=True), image.max((0, 2), keepdims=True)
     span = high - low
     return jnp.where(span > 0, (image - low) / jnp.where(span > 0, span, 1.0), image)
 
 
-@_on_image
-def equalize(image: jax.Array) -> jax.Array:
+def _equalize(image: jax.Array) -> jax.Array:
     """Flatten each channel's histogram of 256 levels: `ImageOps.equalize`."""
     channels = image.shape[1]
     level = to_bytes(image).astype(jnp.int32) + 256 * jnp.arange(channels)[None, :, None]
@@ -213,12 +187,6 @@ def _smooth(x: jax.Array) -> jax.Array:
     rows = x[:-2] + x[1:-1] + x[2:]
     ring = rows[:, :, :-2] + rows[:, :, 1:-1] + rows[:, :, 2:]
     return x.at[1:-1, :, 1:-1].set((ring + 4 * x[1:-1, :, 1:-1]) / 13)
-
-
-@_on_image
-def sharpness(image: jax.Array, factor: ArrayLike) -> jax.Array:
-    """Scale about the smoothed image: `ImageEnhance.Sharpness`. 0 is smoothed, 1 keeps the image."""
-    return _blend(_smooth(image), image, factor)
 
 
 def _moved(x: jax.Array, matrix: tuple[ArrayLike, ...]) -> jax.Array:
@@ -295,10 +263,10 @@ def rand_augment_op(image: jax.Array, op: ArrayLike, magnitude: ArrayLike, sign:
     target = only("saturation", _luma(x), only("contrast", _mean_luma(x), only("sharpness", _smooth(x))))
     x = _blend(target, x, jnp.where(blends, 1 + 0.9 * signed, 1.0))
 
-    x = only("posterize", unwrap(posterize)(x, 8 - jnp.round(4 * level)), x)
-    x = only("solarise", unwrap(solarise)(x, 1 - level), x)
-    x = only("autocontrast", unwrap(autocontrast)(x), x)
-    return only("equalize", unwrap(equalize)(x), x)
+    x = only("posterize", _posterize(x, 8 - jnp.round(4 * level)), x)
+    x = only("solarise", jnp.where(x < 1 - level, x, 1 - x), x)
+    x = only("autocontrast", _autocontrast(x), x)
+    return only("equalize", _equalize(x), x)
 
 
 @_on_image

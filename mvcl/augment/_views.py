@@ -12,15 +12,14 @@ import numpy as np
 from jax.typing import ArrayLike
 from PIL import Image
 
-from mvcl.augment import _colour, _geometry, _mixing
+from mvcl.augment import _colour, _geometry
 from mvcl.augment._policy import Policy
 
 DrawnViews = jax.Array | tuple[jax.Array, ...]
 """(n, k, height, width, channels), or where sizes differ a tuple of k arrays (n, height, width, channels)."""
 _CACHE_BYTES = 1 << 19  # of float32 views, so that a piece with its temporaries fits in a core's L2 cache
-_TRIES = 10
 # Number of uniform random numbers per step of a view, in the order of use.
-_DRAWS = {"crop": 4 * _TRIES, "flip": 1, "jitter": 9, "grayscale": 1, "blur": 2, "solarise": 1}
+_DRAWS = {"crop": 4 * _geometry.TRIES, "flip": 1, "jitter": 9, "grayscale": 1, "blur": 2, "solarise": 1}
 
 
 def view_key(seed: ArrayLike, epoch: ArrayLike, index: ArrayLike, view: ArrayLike) -> jax.Array:
@@ -51,7 +50,7 @@ def crop_box(xp: ModuleType, policy: Policy, draws: Any, height: int, width: int
         left, upper = (xp.floor(draws[i] * (2 * policy.crop_padding + 1)) for i in (0, 1))
         return xp.stack([left, upper, left + width, upper + height]).astype("float32")
     (least, most), ratio = policy.crop_scale, policy.crop_ratio
-    draws = draws.reshape(4, _TRIES)
+    draws = draws.reshape(4, _geometry.TRIES)
     area = height * width * (least + (most - least) * draws[0])
     low, high = math.log(ratio[0]), math.log(ratio[1])
     aspect = xp.exp(low + (high - low) * draws[1])
@@ -120,7 +119,7 @@ def apply_policy(policy: Policy, key: ArrayLike, image: ArrayLike, *, cropped: b
     if policy.erase_probability:
         # A separate key, so that the other numbers of a view do not depend on it.
         erasing = jax.random.fold_in(key, 1)
-        x = _mixing.random_erasing(erasing, x, policy.erase_probability, policy.erase_scale)
+        x = _geometry.random_erasing(erasing, x, policy.erase_probability, policy.erase_scale)
     return x
 
 

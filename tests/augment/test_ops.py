@@ -41,28 +41,56 @@ def grey(image):
     return image.convert("L").convert(image.mode)
 
 
+def jitter(name):
+    """One step of `color_jitter`: of an image and an amount."""
+    return lambda image, amount: augment.color_jitter(image, np.arange(4), **{name: amount})
+
+
+def rand_augment(name):
+    """One operation of RandAugment: of an image, a magnitude and a sign."""
+    return partial(augment.rand_augment_op, op=augment.RAND_AUGMENT.index(name))
+
+
+def sharpened(factor):
+    return lambda image: ImageEnhance.Sharpness(image).enhance(factor)
+
+
 ENHANCEMENTS = {
-    augment.brightness: ImageEnhance.Brightness,
-    augment.contrast: ImageEnhance.Contrast,
-    augment.saturation: ImageEnhance.Color,
-    augment.sharpness: ImageEnhance.Sharpness,
+    "brightness": ImageEnhance.Brightness,
+    "contrast": ImageEnhance.Contrast,
+    "saturation": ImageEnhance.Color,
 }
 # Operation, its parameters, Pillow's, and the largest difference in levels
 OPERATIONS = [
-    (augment.grayscale, (), grey, 0.51),
-    (augment.autocontrast, (), ImageOps.autocontrast, 1.01),
-    (augment.equalize, (), ImageOps.equalize, 1e-4),
-    (augment.solarise, (), ImageOps.solarize, 1e-4),
-    *[(augment.solarise, (t / 255,), partial(ImageOps.solarize, threshold=t), 1e-4) for t in (0, 64, 255)],
-    *[(augment.posterize, (b,), partial(ImageOps.posterize, bits=b), 1e-4) for b in (1, 3, 4, 8)],
+    (augment.grayscale, {}, grey, 0.51),
+    (rand_augment("autocontrast"), {"magnitude": 0}, ImageOps.autocontrast, 1.01),
+    (rand_augment("equalize"), {"magnitude": 0}, ImageOps.equalize, 1e-4),
+    (augment.solarise, {}, ImageOps.solarize, 1e-4),
     *[
-        (augment.gaussian_blur, (s,), lambda image, s=s: image.filter(ImageFilter.GaussianBlur(s)), 1e-4)
+        (augment.solarise, {"threshold": t / 255}, partial(ImageOps.solarize, threshold=t), 1e-4)
+        for t in (0, 64, 255)
+    ],
+    *[
+        (rand_augment("posterize"), {"magnitude": m}, partial(ImageOps.posterize, bits=b), 1e-4)
+        for m, b in ((0, 8), (15, 6), (30, 4))
+    ],
+    *[
+        (
+            augment.gaussian_blur,
+            {"sigma": s},
+            lambda image, s=s: image.filter(ImageFilter.GaussianBlur(s)),
+            1e-4,
+        )
         for s in (0.1, 0.5, 1.0, 1.7, 4.0, 12.0)
     ],
-    *[(ours, (1.0,), lambda image: image, 1e-4) for ours in ENHANCEMENTS],
     *[
-        (ours, (f,), lambda image, theirs=theirs, f=f: theirs(image).enhance(f), 2)
-        for ours, theirs in ENHANCEMENTS.items()
+        (rand_augment("sharpness"), {"magnitude": 30, "sign": sign}, sharpened(1 + 0.9 * sign), 2)
+        for sign in (1, -1)
+    ],
+    *[(jitter(name), {"amount": 1.0}, lambda image: image, 1e-4) for name in ENHANCEMENTS],
+    *[
+        (jitter(name), {"amount": f}, lambda image, theirs=theirs, f=f: theirs(image).enhance(f), 2)
+        for name, theirs in ENHANCEMENTS.items()
         for f in (0.0, 0.35, 1.8)
     ],
 ]
@@ -72,7 +100,7 @@ OPERATIONS = [
 @pytest.mark.parametrize(("ours", "parameters", "theirs", "most"), OPERATIONS)
 def test_operations_are_those_of_pillow(name, ours, parameters, theirs, most):
     image = IMAGES[name]
-    assert difference(ours(image, *parameters), theirs(pillow(image))) <= most
+    assert difference(ours(image, **parameters), theirs(pillow(image))) <= most
 
 
 def pillow_hue(image, shift):
@@ -108,12 +136,12 @@ def test_hue_of_colours_on_a_grid(shift):
     levels = np.array([0, 1, 2, 50, 51, 84, 85, 86, 127, 128, 170, 200, 254, 255], np.uint8)
     grid = np.stack(np.meshgrid(levels, levels, np.arange(256, dtype=np.uint8), indexing="ij"), -1)
     grid = grid.reshape(len(levels) ** 2, 256, 3)
-    assert difference(augment.hue(grid, shift), pillow_hue(pillow(grid), shift)) <= 0.51
+    assert difference(jitter("hue")(grid, shift), pillow_hue(pillow(grid), shift)) <= 0.51
 
 
 def test_hue_and_saturation_keep_one_channel():
     image = IMAGES["digit"].astype(np.float32) / 255
-    np.testing.assert_array_equal(augment.hue(augment.saturation(image, 0.3), 0.4), image)
+    np.testing.assert_array_equal(augment.color_jitter(image, np.arange(4), saturation=0.3, hue=0.4), image)
 
 
 @each_image
@@ -158,7 +186,7 @@ def test_rand_augment_operations_by_traced_number(name, sign):
 @pytest.mark.parametrize("name", some(["small", "grey noise"], fast=["small"]))
 def test_color_jitter_applies_its_steps_in_order(name):
     image = IMAGES[name]
-    steps = (augment.brightness, augment.contrast, augment.saturation, augment.hue)
+    steps = [jitter(name) for name in ("brightness", "contrast", "saturation", "hue")]
     amounts = (1.4, 0.6, 1.7, 0.2)
     orders = np.array(list(itertools.permutations(range(4))))
     all_orders = jax.vmap(lambda order: augment.color_jitter(image, order, *amounts))(orders)
@@ -185,9 +213,9 @@ def test_normalise():
 def test_raises_on_bad_input():
     zeros = np.zeros((8, 8, 3), np.uint8)
     for call, message in [
-        (lambda: augment.contrast(zeros[0], 1.0), r"\(height, width, channels\) .* got \(8, 3\)"),
-        (lambda: augment.contrast(zeros[..., :2], 1.0), r"1 or 3 channels, got \(8, 8, 2\)"),
-        (lambda: augment.contrast(zeros.astype(int), 1.0), r"uint8, or floating in \[0, 1\], got int"),
+        (lambda: augment.grayscale(zeros[0]), r"\(height, width, channels\) .* got \(8, 3\)"),
+        (lambda: augment.grayscale(zeros[..., :2]), r"1 or 3 channels, got \(8, 8, 2\)"),
+        (lambda: augment.grayscale(zeros.astype(int)), r"uint8, or floating in \[0, 1\], got int"),
         (lambda: augment.crop_and_resize(zeros, np.zeros(3), 4), r"box must be \(4,\).* got \(3,\)"),
         (lambda: augment.gaussian_blur(zeros, 1.0, 4), "must be odd and positive, or None, got 4"),
         (lambda: augment.gaussian_blur(zeros, 1.0, -1), "must be odd and positive, or None, got -1"),

@@ -16,7 +16,7 @@ from mvcl.augment import _views
 
 CHINA = load_sample_images().images[0]
 PHOTOGRAPH = CHINA[200:220, 300:318]
-STEPS = (augment.brightness, augment.contrast, augment.saturation, augment.hue)
+STEPS = ("brightness", "contrast", "saturation", "hue")
 POLICY = augment.Policy(
     image_size=12,
     crop_scale=(0.3, 0.9),
@@ -93,7 +93,8 @@ def by_hand(key, image):
         ranges = ((0.5, 1.5), (0.0, 2.2), (0.7, 1.3), (-0.1, 0.1))
         for step in np.argsort(u[42:46]):
             low, high = ranges[step]
-            x = STEPS[step](x, low + (high - low) * u[46 + step])
+            amount = low + (high - low) * u[46 + step]
+            x = augment.color_jitter(x, np.arange(4), **{STEPS[step]: amount})
     if u[50] < 0.3:
         x = augment.grayscale(x)
     if u[51] < 0.6:
