@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import jax
@@ -307,13 +308,16 @@ class Classification(Evaluation):
         train, test = ((features[name], splits[name].labels) for name in names)
         return train, test, len(splits[names[0]].class_names)
 
-    def measure_augmented(self, features: Arrays, splits: Splits, augmented: Augmented) -> list[Result]:
-        """Test accuracy of the SGD probe with augmentation."""
+    def measure_trained(
+        self, features: Arrays, splits: Splits, augmented: Augmented, folder: Path | None
+    ) -> list[Result]:
+        """`measure`, and test accuracy of the SGD probe with augmentation."""
+        results = self.measure(features, splits)
         if self.linear is None or not self.linear.augment:
-            return []
+            return results
         train, _ = self.splits(tuple(splits))
         batches = self.linear.augmented(augmented, train, len(splits[train].labels), self.seed)
-        return self._probed(self.linear, batches, features, splits)
+        return results + self._probed(self.linear, batches, features, splits)
 
     def _probed(
         self, options: LinearProbe, batches: Batches, features: Arrays, splits: Splits

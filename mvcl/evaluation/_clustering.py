@@ -12,7 +12,16 @@ import pandas as pd
 
 from mvcl import _files, data, metrics
 from mvcl._progress import track
-from mvcl.evaluation._evaluation import Arrays, Evaluation, Result, Rows, Splits, at_least, averaged
+from mvcl.evaluation._evaluation import (
+    Arrays,
+    Augmented,
+    Evaluation,
+    Result,
+    Rows,
+    Splits,
+    at_least,
+    averaged,
+)
 from mvcl.evaluation._probe import few_label_probe, knn_accuracy
 
 MEASURES: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
@@ -173,10 +182,16 @@ class Clustering(Evaluation):
     def _k_means(self) -> dict[str, int]:
         return {"seed": self.seed, "starts": self.starts, "mini_batch_above": self.mini_batch_above}
 
-    def measure_and_save(self, features: Arrays, splits: Splits, workdir: Path) -> list[Result]:
+    def measure_trained(
+        self, features: Arrays, splits: Splits, augmented: Augmented, folder: Path | None
+    ) -> list[Result]:
         """`measure`; writes clusters.csv: id, label, cluster from all views, and cluster from each view of each
         example."""
-        split, x = splits["train"], features["train"]
+        if folder is not None:
+            self._write_clusters(folder / "clusters.csv", features["train"], splits["train"])
+        return self.measure(features, splits)
+
+    def _write_clusters(self, path: Path, x: np.ndarray, split: data.Split) -> None:
         clusters = self.clusters or len(split.class_names)
         columns: dict[str, Sequence[Any]] = {"id": split.ids or range(len(x))}
         if len(split.class_names) > 1:
@@ -188,9 +203,8 @@ class Clustering(Evaluation):
                 column: Any = np.full(len(x), "", object)
                 column[rows] = metrics.k_means(found, clusters, **self._k_means())[0]
                 columns[name] = column
-        with _files.replacing(workdir / "clusters.csv") as file:
+        with _files.replacing(path) as file:
             pd.DataFrame(columns).to_csv(file, index=False, lineterminator="\r\n")
-        return self.measure(features, splits)
 
 
 def view_features(features: np.ndarray, split: data.Split) -> dict[str, Rows]:

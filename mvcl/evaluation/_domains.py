@@ -148,8 +148,6 @@ class Domains(Evaluation):
         """Test accuracies of all-to-one and one-to-one, and each."""
         if self.linear is None:
             return self._transfer(features, splits).results()
-        if self._augments:
-            return []
 
         def frozen(split: str, *, batch_size: int, seed: int, epochs: int, **_: int) -> Batches:
             sources = self._sources(splits) if split == "seen" else [split.removesuffix("/train")]
@@ -159,18 +157,16 @@ class Domains(Evaluation):
 
         return self._probed(self.linear, partial(frozen, epochs=self.linear.epochs), features, splits)
 
-    def measure_augmented(self, features: Arrays, splits: Splits, augmented: Augmented) -> list[Result]:
-        """The accuracies of SGD with augmentation."""
-        if self.linear is None or not self._augments:
-            return []
-        return self._probed(self.linear, augmented, features, splits)
-
-    def measure_and_save(self, features: Arrays, splits: Splits, workdir: Path) -> list[Result]:
-        """`measure`; writes the accuracies of logistic regression as domains.md."""
-        if self.linear is not None:
+    def measure_trained(
+        self, features: Arrays, splits: Splits, augmented: Augmented, folder: Path | None
+    ) -> list[Result]:
+        """`measure`, or the accuracies of SGD with augmentation; writes those of logistic regression as domains.md."""
+        if self.linear is not None and self._augments:
+            return self._probed(self.linear, augmented, features, splits)
+        if self.linear is not None or folder is None:
             return self.measure(features, splits)
         transfer = self._transfer(features, splits)
-        _files.write_whole(workdir / "domains.md", transfer_table(transfer) + "\n")
+        _files.write_whole(folder / "domains.md", transfer_table(transfer) + "\n")
         return transfer.results()
 
     def _sources(self, splits: Splits) -> list[str]:

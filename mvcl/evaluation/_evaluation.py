@@ -107,17 +107,18 @@ class Evaluation:
         """The results of one set of features, split -> (N, d)."""
         raise NotImplementedError(f"{type(self).__name__} is an interface; choose a protocol by its name")
 
-    def measure_and_save(self, features: Arrays, splits: Splits, workdir: Path) -> list[Result]:
-        """`measure` of the trained features; further results are written to the run folder."""
+    def measure_trained(
+        self, features: Arrays, splits: Splits, augmented: Augmented, folder: Path | None
+    ) -> list[Result]:
+        """`measure` of the trained features, with results that need the training split under fresh augmentations.
+
+        Further files are written to `folder`, if there is one.
+        """
         return self.measure(features, splits)
 
     def measure_raw(self, features: Arrays, splits: Splits) -> list[Result]:
         """The results of the raw input, given views side by side: split -> (N, numbers of an example)."""
         return self.measure(features, splits)
-
-    def measure_augmented(self, features: Arrays, splits: Splits, augmented: Augmented) -> list[Result]:
-        """Further results of the trained features that need the training split under fresh augmentations."""
-        return []
 
     def score(self, features: Arrays, splits: Splits) -> tuple[str, float] | None:
         """Name and value of the score during training, higher is better; None if there is none."""

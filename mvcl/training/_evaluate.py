@@ -112,11 +112,7 @@ def _trained(
     features, splits = encode_readable(run, state, reading, "trained encoder")
     found = protocol.score(features, splits) if protocol.scored else None
     folder = workdir if jax.process_index() == 0 else None
-    if folder is None:
-        results = protocol.measure(features, splits)
-    else:
-        results = protocol.measure_and_save(features, splits, folder)
-    results += protocol.measure_augmented(features, splits, augmented(run, state, reading))
+    results = protocol.measure_trained(features, splits, augmented(run, state, reading), folder)
     if folder is not None:
         last = protocol.splits(tuple(run.splits))[-1]
         labels, names = splits[last].labels, np.asarray(splits[last].class_names)

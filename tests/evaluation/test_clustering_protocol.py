@@ -89,7 +89,7 @@ def test_columns_of_each_view(split):
 def test_table_and_file(split, tmp_path):
     protocol = evaluation.Clustering(runs=2, starts=2, draws=2)
     features = {"train": np.concatenate(split.arrays, axis=1)}
-    results = {r.name: r for r in protocol.measure_and_save(features, {"train": split}, tmp_path)}
+    results = {r.name: r for r in protocol.measure_trained(features, {"train": split}, None, tmp_path)}
     assert results["best view ACC"].value == results["a ACC"].value == results["c ACC"].value == 1
     assert results["b ACC"].value < 0.7
     assert (results["SVM 30%"].value, results["SVM 30%"].deviation) == (1, 0)
@@ -110,7 +110,7 @@ def test_omits_views_with_fewer_rows_than_clusters(split, tmp_path):
     few = dataclasses.replace(split, present=present)
     features, splits = {"train": np.concatenate(split.arrays, axis=1)}, {"train": few}
     protocol = evaluation.Clustering(clusters=50, runs=1, starts=1, svm_share=0)
-    found = protocol.measure_and_save(features, splits, tmp_path)
+    found = protocol.measure_trained(features, splits, None, tmp_path)
     assert [r.name for r in found] == ["ACC", "NMI", "ARI", "purity"]
     assert (tmp_path / "clusters.csv").read_text().splitlines()[0] == "id,label,cluster"
 
@@ -132,7 +132,7 @@ def test_without_labels(split, tmp_path):
         ValueError, match=r"evaluation\.clusters must be at least 2 for .* without labels, got 0"
     ):
         evaluation.Clustering().check(splits)
-    evaluation.Clustering(clusters=3).measure_and_save(features, splits, tmp_path)
+    evaluation.Clustering(clusters=3).measure_trained(features, splits, None, tmp_path)
     with open(tmp_path / "clusters.csv") as file:
         found = [int(row["cluster"]) for row in csv.DictReader(file)]
     assert metrics.clustering_accuracy(split.labels, np.array(found)) == 1

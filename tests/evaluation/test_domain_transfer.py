@@ -52,7 +52,6 @@ def test_probes_by_sgd_with_and_without_augmentation(rng, monkeypatch):
     assert set(results) == {"2 to 1", "1 to 1", "a to c", "b to c"}
     assert min(results.values()) > 0.95
     fresh = evaluation.Domains(linear=dataclasses.replace(plain.linear, augment=True))
-    assert fresh.measure(features, splits) == []
     asked = []
 
     def augmented(split, *, batch_size, steps, seed, crop_padding):
@@ -64,7 +63,7 @@ def test_probes_by_sgd_with_and_without_augmentation(rng, monkeypatch):
         assert np.array_equal(y, splits[split].labels)
         return evaluation.shuffled(x, y, batch_size=batch_size, epochs=20, seed=seed)
 
-    again = {r.name: r.value for r in fresh.measure_augmented(features, splits, augmented)}
+    again = {r.name: r.value for r in fresh.measure_trained(features, splits, augmented, None)}
     assert again == results
     assert asked == [("a/train", 60), ("b/train", 60), ("seen", 120)]
     whole = {name: split for name, split in splits.items() if name != "seen"}
@@ -96,7 +95,7 @@ def test_fits_once_for_results_and_files(rng, tmp_path, monkeypatch):
     monkeypatch.setattr(
         _domains, "linear_probe", lambda *given, **more: fits.append(1) or probe(*given, **more)
     )
-    results = protocol.measure_and_save(features, splits, tmp_path)
+    results = protocol.measure_trained(features, splits, None, tmp_path)
     assert len(fits) == 3  # each of the two domains of pre-training, and both together
     assert [result.name for result in results] == ["2 to 1", "1 to 1", "a to c", "b to c"]
     assert f"| a | {results[2].value:.1%} |" in (tmp_path / "domains.md").read_text()

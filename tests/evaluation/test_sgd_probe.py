@@ -106,7 +106,8 @@ def test_with_augmentation_the_batches_come_from_the_encoder(rng):
         asked.append((split, batch_size, steps, crop_padding))
         return evaluation.shuffled(features["train"], splits["train"].labels, batch_size=batch_size, epochs=2)
 
-    (result,) = protocol.measure_augmented(features, splits, augmented)
+    *plain, result = protocol.measure_trained(features, splits, augmented, None)
+    assert [r.name for r in plain] == list(results)
     assert asked == [("train", 32, 12, 4)]
     assert result.value > 0.9
     assert "fresh crops and flips each epoch" in result.protocol
