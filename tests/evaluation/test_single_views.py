@@ -9,24 +9,15 @@ from mvcl.evaluation import SingleViews
 
 @pytest.mark.parametrize("single", [False, True])
 def test_single_views_by_hand(single):
-    spec = data.Synthetic(view_shapes=((2,), (2,)), classes=2).open()["train"].spec
     labels = np.arange(40) % 2
-
-    class Rows:
-        class_names, present, groups, ids = ("a", "b"), None, None, ()
-
-        def __init__(self):
-            self.labels, self.spec = labels, spec
-
-        def __len__(self):
-            return len(labels)
-
+    empty = (np.zeros((40, 2), np.float32),) * 2
+    split = data.in_memory(empty, labels, ("a", "b"), view_names=("first", "second"), given=True)
     sign = np.where(labels == 1, 1.0, -1.0)[:, None]
     tells = sign * np.array([[1.0, 0.5]])
     other = np.ones_like(tells) + 1e-3 * np.random.default_rng(0).normal(size=tells.shape)
     x = np.concatenate([tells, other if single else -tells], axis=1).astype(np.float32)
     protocol = SingleViews(labels_per_class=(1,), draws=1)
-    results = protocol.measure({"train": x, "test": x}, {"train": Rows(), "test": Rows()})
+    results = protocol.measure({"train": x, "test": x}, {"train": split, "test": split})
     found = {result.name: result.value for result in results}
     assert found["all views k-NN"] == found["all views ACC"] == 1.0
     if single:  # one view tells all, the other nothing

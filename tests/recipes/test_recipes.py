@@ -122,16 +122,3 @@ def test_smoke_keeps_method_objective_evaluation_and_strategy(source):
     assert (small.train.group is None) == (real.train.group is None)
     assert type(small.optimizer) is type(real.optimizer)
     assert losses.unwrap(small.objective)[0] is losses.unwrap(real.objective)[0]
-
-
-@pytest.mark.parametrize("variant", ["imagenet1k", "domainnet"])
-@pytest.mark.parametrize("function", ["all_pairs", "one_vs_rest"])
-def test_baselines_of_piran_keep_batch_and_groups(variant, function):
-    config = training.load(f"piran/images:{variant}")
-    other, _ = training.choose_all(config, [f"objective:{function}", "objective.pair:info_nce"])
-    assert losses.name(other.objective) == f"{function}(info_nce)"
-    assert other.train == config.train
-    assert (config.train.batch_size, config.train.batch_size // config.train.group) == (
-        {"imagenet1k": 2048, "domainnet": 512}[variant],
-        32,
-    )

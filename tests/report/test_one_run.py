@@ -51,13 +51,8 @@ def test_a_whole_run_has_its_numbers_in_the_text(whole, text):
 
 
 def test_each_curve_is_drawn_once(whole):
-    for title in (
-        "Loss over",
-        "k-NN accuracy over",
-        "Learning rate over",
-        "Throughput over",
-        "t-SNE plot of 40",
-    ):
+    curves = [f"{of} over" for of in ("Loss", "k-NN accuracy", "Learning rate", "Throughput")]
+    for title in (*curves, "t-SNE plot of 40"):
         assert sum(alt.startswith(title) for alt in whole[1].plots) == 1
 
 

@@ -48,24 +48,6 @@ def test_names_of_a_tutorial_exist(name):
             assert hasattr(modules[node.value.id], node.attr), f"{node.value.id}.{node.attr}"
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_tutorial_begins_and_ends_with_text_and_its_links_lead_to_files(name):
-    """A title and a paragraph first; last, where to go next."""
-    text = ["".join(cell["source"]) for cell in cells(name, "markdown")]
-    title, *_, paragraph = text[0].split("\n\n")[:2]
-    assert title.startswith("# ")
-    assert len(paragraph.split()) > 20
-    links = [link for part in text for link in re.findall(r"\]\(([^)#]+)[^)]*\)", part)]
-    assert all(link.startswith("http") or (tutorials.FOLDER / link).is_file() for link in links), links
-    assert re.search(r"\*\*Next\*\*: [^*]*\[", text[-1])
-
-
-def test_index_lists_every_tutorial():
-    index = (tutorials.FOLDER / "index.md").read_text(encoding="utf-8")
-    assert sorted(re.findall(r"^(\w+)$", index, re.MULTILINE)) == NAMES
-    assert sorted(re.findall(r"\((\w+)\.ipynb\)", index)) == NAMES
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_tutorial_runs(name):

@@ -1,11 +1,9 @@
 """Runs of several seeds: their folders, seeds, mean and deviation."""
 
-import json
-
 import numpy as np
 import pytest
 
-from mvcl import cli, evaluation, training
+from mvcl import evaluation, training
 from mvcl.training import _train
 
 
@@ -34,19 +32,3 @@ def test_averages_the_tables_of_consecutive_seeds(monkeypatch, tmp_path):
 def test_no_seed_is_refused(tmp_path):
     with pytest.raises(ValueError, match="seeds must be at least 1, got 0"):
         training.train_seeds(training.Config(), tmp_path, 0)
-
-
-@pytest.mark.slow  # two runs
-def test_sentiment_is_averaged_over_seeds_and_layers(tmp_path, capsys):
-    options = ["--seeds", "2", "--workdir", str(tmp_path), "--train.steps", "2"]
-    assert cli.main(["train", "koromilas/sentiment:smoke", *options]) == 0
-    saved = json.loads((tmp_path / "results.json").read_text())["trained encoder"]
-    of_seeds = [json.loads((tmp_path / f"seed{s}" / "evaluation.json").read_text()) for s in (0, 1)]
-    values = [table["rows"]["trained encoder"][0]["value"] for table in of_seeds]
-    assert saved[0]["name"] == "MAE"
-    np.testing.assert_allclose(saved[0]["value"], np.mean(values))
-    assert "mean of 3 linear layers" in saved[0]["protocol"]
-    assert "of 2 seeds" in saved[0]["protocol"]
-    assert values[0] != values[1]
-    assert (tmp_path / "report.html").is_file()
-    assert "report:" in capsys.readouterr().out

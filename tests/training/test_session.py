@@ -122,12 +122,6 @@ def test_processes_agree_two_calls_later(monkeypatch):
     assert found == [0, 0, 0, signal.SIGTERM]
 
 
-def test_the_message_of_a_stopped_run():
-    error = Interrupted(signal.SIGTERM, 3, 20)
-    assert str(error) == "stopped by SIGTERM; saved at step 3 of 20. Repeat the command to resume"
-    assert "stopped by SIGTERM while ending; saved at" in str(Interrupted(signal.SIGTERM, 3, 20, "ending"))
-
-
 @pytest.mark.parametrize(
     ("step", "last", "steps", "traced"),
     [
