@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
 from mvcl.losses import _embeddings as emb
-from mvcl.losses._declaration import Loss, Operands, QueueRows, declare, filled, name, takes
+from mvcl.losses._declaration import Loss, Operands, declare, filled, name, takes
 from mvcl.losses._lse import Pairs, Vectors
 
 __all__ = ["all_pairs", "cross_pairs", "mean_pair", "one_vs_rest"]
@@ -175,10 +175,7 @@ def _mean_pair(
     return _over_pairs(pair, means, ((0, 1),), exist, options, projected=renormalize)
 
 
-@declare(
-    made=_mean_pair,
-    of_pair={"operands": Operands.GROUPS, "normalize": True, "queue_rows": QueueRows.GROUP_MEAN},
-)
+@declare(made=_mean_pair, of_pair={"operands": Operands.GROUPS, "normalize": True, "queue_of_means": True})
 def mean_pair(pair: Loss, renormalize: bool = True) -> Loss:
     """A pair loss of the mean query and the mean key.
 
@@ -236,7 +233,12 @@ def _over_pairs(
     of_instances = factors if factors is not None and factors.ndim == 2 else None
     if declared.terms is None:
         left_alone = {"normalize": False} if declared.normalize and projected is not None else {}
-        values = _one_by_one(functools.partial(pair_loss, **options, **left_alone), z, pairs, there)
+        loss = functools.partial(pair_loss, **options, **left_alone)
+        if there is None:
+            values = jax.vmap(loss)(z[left], z[right])
+        else:
+            flags = jnp.stack([there[left], there[right]], axis=1)
+            values = jax.vmap(lambda x, y, flag: loss(x, y, mask=flag))(z[left], z[right], flags)
     else:
         given = filled(pair_loss, options | {"mask": there})
         normalize, axis_name, block_size = (
@@ -255,11 +257,3 @@ def _over_pairs(
     exists = _numerics.device_sum(jnp.sum(there[left] & there[right], axis=1), options.get("axis_name")) > 0
     total = jnp.sum(jnp.where(exists, values, 0))
     return total / jnp.maximum(exists.sum(), 1).astype(total.dtype) if reduction == "mean" else total
-
-
-def _one_by_one(loss: Loss, z: jax.Array, pairs: Pairs, mask: jax.Array | None) -> jax.Array:
-    left, right = emb.sides(pairs)
-    if mask is None:
-        return jax.vmap(loss)(z[left], z[right])
-    flags = jnp.stack([mask[left], mask[right]], axis=1)
-    return jax.vmap(lambda x, y, flag: loss(x, y, mask=flag))(z[left], z[right], flags)

@@ -12,7 +12,6 @@ import jax
 __all__ = [
     "Loss",
     "Operands",
-    "QueueRows",
     "Takes",
     "declare",
     "higher_order",
@@ -39,13 +38,6 @@ class Operands(enum.Enum):
     GROUPS = "queries and keys, (m, n, d) and (m', n, d)"
 
 
-class QueueRows(enum.Enum):
-    """What a row of a queue of negatives stands for."""
-
-    KEY = "one view of an instance"
-    GROUP_MEAN = "the mean of an instance's keys, unit vectors; its length is their concentration"
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Takes:
     """What an objective takes. An undeclared function of (k, n, d) views takes nothing else: `Takes()`.
@@ -61,7 +53,8 @@ class Takes:
         loss is computed on the embeddings of all devices.
       key: takes `key`, a `jax.random` key; training derives it from seed and step.
       queue: keyword of further negatives, (q, d); None takes none.
-      queue_rows: what a row of that queue stands for.
+      queue_of_means: a row of that queue is the mean of an instance's keys, unit vectors, whose length is their
+        concentration; else one key.
       pair_weights: takes `weights` of the pairs of views, (k, k).
       instance_axis: by keyword, the axis of instances, which is split over devices as the embeddings are. An array
         without that axis, and one that is not named, is the same on all devices.
@@ -83,7 +76,7 @@ class Takes:
     normalize: bool = False
     key: bool = False
     queue: str | None = None
-    queue_rows: QueueRows = QueueRows.KEY
+    queue_of_means: bool = False
     pair_weights: bool = False
     instance_axis: Mapping[str, int] = dataclasses.field(default_factory=dict, hash=False)
     terms: Callable[..., Any] | None = None

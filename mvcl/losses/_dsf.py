@@ -17,7 +17,7 @@ from mvcl import _checks, _numerics
 from mvcl.losses import _embeddings as emb
 from mvcl.losses import _lse
 from mvcl.losses._combine import groups
-from mvcl.losses._declaration import Operands, QueueRows, declare, filled
+from mvcl.losses._declaration import Operands, declare, filled
 from mvcl.losses._lse import Vectors, lse_union
 
 __all__ = ["dsf"]
@@ -32,7 +32,7 @@ def _measured(
     return _loss(queries, keys, filled(dsf, options | {"queue": queue}))
 
 
-@declare(measured=_measured, operands=Operands.GROUPS, queue="queue", queue_rows=QueueRows.GROUP_MEAN)
+@declare(measured=_measured, operands=Operands.GROUPS, queue="queue", queue_of_means=True)
 def dsf(
     queries: ArrayLike,
     keys: ArrayLike,

@@ -123,7 +123,7 @@ def queue_energy(s: Vectors) -> jax.Array | None:
 
 def with_queue(s: Vectors, *energies: jax.Array) -> jax.Array:
     """`(k, n)` log-sum-exps over disjoint sets, joined with that over the queue where there is one."""
-    extra = None if s.queue is None else queue_energy(s)
+    extra = queue_energy(s)
     return lse_union(*energies) if extra is None else lse_union(*energies, extra)
 
 
@@ -234,24 +234,22 @@ def mean_terms(terms: Terms, axis_name: str | None, weights: jax.Array | None = 
 
     Weights do not change the number that a mean divides by, which is at least 1.
     """
-    return reduce(jnp.add, [_mean(*term, axis_name, weights) for term in terms])
-
-
-def _mean(
-    values: jax.Array, counts: jax.Array | None, axis_name: str | None, weights: jax.Array | None
-) -> jax.Array:
-    axes = tuple(range(1, values.ndim))
-    if weights is not None:
-        shape = (len(values), *(1 for _ in axes[:-1]), values.shape[-1])
-        factors = weights.reshape(shape).astype(values.dtype)
-        if counts is not None:  # the weight of what does not exist is not read either
-            values, factors = jnp.where(counts > 0, values, 0), jnp.where(counts > 0, factors, 0)
-        values = values * factors
-    if counts is None or counts.dtype == jnp.bool_:
-        return _numerics.mean_where(values, counts, axis_name, axis=axes)
-    sums = jnp.sum(jnp.where(counts > 0, values, 0), axis=axes), jnp.sum(counts, axis=axes)
-    total, number = sums if axis_name is None else lax.psum(sums, axis_name)
-    return total / jnp.maximum(number, 1)
+    means = []
+    for values, counts in terms:
+        axes = tuple(range(1, values.ndim))
+        if weights is not None:
+            shape = (len(values), *(1 for _ in axes[:-1]), values.shape[-1])
+            factors = weights.reshape(shape).astype(values.dtype)
+            if counts is not None:  # the weight of what does not exist is not read either
+                values, factors = jnp.where(counts > 0, values, 0), jnp.where(counts > 0, factors, 0)
+            values = values * factors
+        if counts is None or counts.dtype == jnp.bool_:
+            means.append(_numerics.mean_where(values, counts, axis_name, axis=axes))
+            continue
+        sums = jnp.sum(jnp.where(counts > 0, values, 0), axis=axes), jnp.sum(counts, axis=axes)
+        total, number = sums if axis_name is None else lax.psum(sums, axis_name)
+        means.append(total / jnp.maximum(number, 1))
+    return reduce(jnp.add, means)
 
 
 def loss_of_pair(

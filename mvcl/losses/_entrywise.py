@@ -19,9 +19,6 @@ from mvcl.losses._lse import Pairs, Vectors
 
 __all__ = ["byol", "poly_siglip", "siglip", "spectral"]
 
-# entry(inner products, are they of one instance?, *parameters)
-Entry = Callable[..., jax.Array]
-
 
 def _byol_terms(e: Vectors, pairs: Pairs) -> emb.Terms:
     positive, exists = emb.positives(e, pairs)
@@ -220,7 +217,7 @@ def spectral(
 
 
 def _sum_over(
-    entry: Entry, e: Vectors, pairs: Pairs, queue: Vectors | None, *parameters: jax.Array
+    entry: Callable[..., jax.Array], e: Vectors, pairs: Pairs, queue: Vectors | None, *parameters: jax.Array
 ) -> jax.Array:
     """`(pairs, n)`: Σ entry(<z_li, v>, is v z_mi?, *parameters) over the v of view m that are there, and of the queue.
 

@@ -18,18 +18,8 @@ __all__ = ["m3g", "m3g_pair", "m3g_with_status"]
 
 
 def _measured(z: ArrayLike, **options: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
-    loss, out, mass = _gap(z, filled(m3g, options))
-    return loss, _measures(out, mass)
-
-
-def _measures(out: transport.SinkhornOutput, mass: jax.Array) -> dict[str, jax.Array]:
-    return {
-        "epsilon": out.epsilon,
-        "true_tuple_mass": mass,
-        "solver_error": out.error,
-        "solver_iterations": out.n_iters.astype(jnp.float32),
-        "solver_unconverged": 1.0 - out.converged.astype(jnp.float32),
-    }
+    loss, _, measures = _gap(z, filled(m3g, options))
+    return loss, measures
 
 
 def _successive(z: ArrayLike, **options: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
@@ -40,10 +30,10 @@ def _successive(z: ArrayLike, **options: Any) -> tuple[jax.Array, dict[str, jax.
     """
     values, found, passes, start = [], [], [], None
     for problem in jnp.asarray(z):
-        value, out, mass = _gap(problem, filled(m3g, options), start)
+        value, out, measures = _gap(problem, filled(m3g, options), start)
         start = out.potentials
         values.append(value)
-        found.append(_measures(out, mass))
+        found.append(measures)
         passes.append(out.n_passes)
     largest = jax.tree.map(lambda *of: jnp.max(jnp.stack(of)), *found)
     saved = jnp.sum(passes[0] - jnp.stack(passes)) / 2
@@ -167,8 +157,6 @@ def m3g_pair(
       tolerance: Sinkhorn stops when Σ_l ||marginal_l - a_l||_1 is below, a_l the weights 1/n or those of the mask.
       max_iterations: sweeps over the views at most.
       cost_scale: positive factor of the cost: 1 for Eq. 12, 16 for Algorithm 2.
-      mask: boolean (2, n), False where an instance lacks a view; see `m3g`.
-      block_size: rows of n numbers that Sinkhorn holds at once; None decides.
 
     Returns:
       Scalar, float32 or wider. For coinciding vectors ε log n.
@@ -179,8 +167,8 @@ def m3g_pair(
 
 def _gap(
     z: ArrayLike, options: dict[str, Any], init: Sequence[ArrayLike] | None = None
-) -> tuple[jax.Array, transport.SinkhornOutput, jax.Array]:
-    """The loss, the solver's output and the share of the plan's mass on the true tuples."""
+) -> tuple[jax.Array, transport.SinkhornOutput, dict[str, jax.Array]]:
+    """The loss, the solver's output and measures for the log."""
     given = SimpleNamespace(**options)
     axis_name, cost = given.axis_name, given.cost
     z = _checks.views(z, axis_name)
@@ -231,7 +219,14 @@ def _gap(
     mass = jax.lax.stop_gradient(transport.true_tuple_mass(out, true_tuples, of_tuples > 0))
     if axis_name is not None:  # each device has the embeddings of all, and its share of their gradient
         truth, mass = jax.lax.pmean(truth, axis_name), jax.lax.pmean(mass, axis_name)
-    return truth - out.dual, out, mass
+    measures = {
+        "epsilon": out.epsilon,
+        "true_tuple_mass": mass,
+        "solver_error": out.error,
+        "solver_iterations": out.n_iters.astype(jnp.float32),
+        "solver_unconverged": 1.0 - out.converged.astype(jnp.float32),
+    }
+    return truth - out.dual, out, measures
 
 
 def _marginals(

@@ -202,7 +202,7 @@ def emp_ssl(
     # The direction of the mean is that of the sum, whatever views there are.
     centre = _numerics.unit(emb.sum_of_views(e.z))
     cosines = jnp.stack([jnp.sum(view * centre, axis=-1) for view in _numerics.unit(e.z)])
-    rate = mean_of_views(rates, count)
+    rate = _numerics.mean_where(rates, count > 0, None)
     return -rate - factor * _numerics.mean_where(cosines, e.keep, axis_name)
 
 
@@ -232,12 +232,6 @@ def centred(e: Vectors) -> Two:
 def squared_distances(z: jax.Array, centre: jax.Array) -> jax.Array:
     """`(k, n)`: mean_a (z_lia - c_ia)² of (k, n, d) vectors and the (n, d) centres, view by view as `sum_of_views`."""
     return jnp.stack([jnp.mean((view - centre) ** 2, axis=1) for view in z])
-
-
-def mean_of_views(values: jax.Array, count: jax.Array) -> jax.Array:
-    """Mean of `(k,)` values over the views that some instance has."""
-    some = count > 0
-    return jnp.sum(jnp.where(some, values, 0)) / jnp.maximum(jnp.sum(some), 1).astype(values.dtype)
 
 
 def distance_from_centre(e: Vectors, global_views: int | None) -> jax.Array:

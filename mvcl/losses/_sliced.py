@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from mvcl import _checks, _numerics
 from mvcl.losses import _embeddings as emb
 from mvcl.losses._declaration import declare
-from mvcl.losses._moments import centred, distance_from_centre, mean_of_views
+from mvcl.losses._moments import centred, distance_from_centre
 
 __all__ = ["lejepa", "visreg"]
 
@@ -79,7 +79,7 @@ def lejepa(
         partial(_epps_pulley, knots, longest, axis_name),
         *(axis_name, e.z, directions(key, slices, d, dtype), (there, count)),
     )
-    return (1 - share) * pull + share * mean_of_views(statistics / slices, count)
+    return (1 - share) * pull + share * _numerics.mean_where(statistics / slices, count > 0, None)
 
 
 def _epps_pulley(
@@ -183,7 +183,7 @@ def visreg(
     drawn = directions(key, slices, d, dtype)
     shapes = _shapes(features, e.keep, drawn, count, axis_name) / (number[:, 0] * slices)
     terms = of_scale * jnp.mean((1 - deviation) ** 2, axis=1) + of_center * jnp.mean(mean[:, 0] ** 2, axis=1)
-    return (1 - share) * pull + share * mean_of_views(terms + of_shape * shapes, count)
+    return (1 - share) * pull + share * _numerics.mean_where(terms + of_shape * shapes, count > 0, None)
 
 
 def _shapes(

@@ -57,7 +57,6 @@ def symile(
       negatives: "all" tuples or n - 1 "shuffled" ones.
       key: `jax.random` key of the permutations, needed for "shuffled" alone; the same on all devices.
       mask: a tuple counts if all its vectors are there, an instance is an anchor if it has all views.
-      block_size: rows of n products held at once; None decides.
 
     Returns:
       Scalar, float32 or wider. Where all vectors coincide it is (k - 1) log(n) for "all", log(n) for "shuffled".

@@ -103,13 +103,7 @@ def corrupted(
 
     Xu 2023, Eq. 8: AE, DAE and MAE. Exactly floor(0.3 entries) of the array are zero, as in the released code.
 
-    Args:
-      key: of `jax.random`.
-      inputs: floating, of any shape.
-      kind: "none", "noise" or "masked".
-
-    Returns:
-      An array like `inputs`.
+    The inputs are floating, of any shape, and so is the result.
     """
     _checks.option("kind", kind, ("none", "noise", "masked"))
     x = _checks.array("inputs", inputs)

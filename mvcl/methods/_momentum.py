@@ -1,7 +1,6 @@
 """Methods with a momentum encoder, a moving average of the trained one: MoCo v2 and v3, student and teacher."""
 
 import dataclasses
-from functools import partial
 from typing import Any, Literal
 
 import jax
@@ -11,7 +10,6 @@ import optax
 from flax import nnx
 
 from mvcl import losses, models
-from mvcl.losses import QueueRows
 from mvcl.methods._method import (
     Batch,
     Learner,
@@ -41,12 +39,12 @@ class Following:
 class FollowedLearner(Learner):
     """A network and its momentum copy, which follows it after each step; and a predictor after the network's head.
 
-    Parameters are `network` and, with a predictor, `predictor`; statistics are `network` (the trained network's),
-    `momentum` (the copy's parameters), `momentum_network` (the copy's own statistics) and `predictor`.
+    Parameters are `network` and `predictor`; statistics are `network` (the trained network's), `momentum` (the copy's
+    parameters), `momentum_network` (the copy's own statistics) and `predictor`.
     """
 
     def __init__(
-        self, spec: Specification, options: Following, method: str, predictor: models.HeadConfig | None = None
+        self, spec: Specification, options: Following, method: str, predictor: models.HeadConfig
     ) -> None:
         start, end = options.momentum, options.end_momentum
         if not 0 <= start <= 1 or not 0 <= end <= 1:
@@ -55,38 +53,31 @@ class FollowedLearner(Learner):
             )
         super().__init__(spec, method)
         self.options, self.spec, width = options, spec, self.dimension
-        self.predictor: Any = None
-        if predictor is not None:
-            build = partial(predictor.build, width, dtype=spec.dtype)
-            self.predictor = Module(lambda key: build(rngs=nnx.Rngs(key)))
-            if (found := self.predictor.abstract.features) != width:
-                raise ValueError(
-                    f"method.predictor must end in the head's {width} features, got {found}; "
-                    f"set --method.predictor.out {width}"
-                )
+        self.predictor = Module(lambda key: predictor.build(width, dtype=spec.dtype, rngs=nnx.Rngs(key)))
+        if (found := self.predictor.abstract.features) != width:
+            raise ValueError(
+                f"method.predictor must end in the head's {width} features, got {found}; "
+                f"set --method.predictor.out {width}"
+            )
 
     def init(self, key: jax.Array) -> tuple[dict[str, Any], dict[str, Any]]:
         """Initial parameters and statistics; the copy equals the network."""
         weights, rest = super().init(key)
         copy = jax.tree.map(jnp.copy, (weights, rest))
-        params = {"network": weights}
-        statistics = {"network": rest, "momentum": copy[0], "momentum_network": copy[1]}
-        if self.predictor is not None:
-            params["predictor"], statistics["predictor"] = self.predictor.init(jax.random.fold_in(key, 2))
-        return params, statistics
+        predict, state = self.predictor.init(jax.random.fold_in(key, 2))
+        statistics = {"network": rest, "momentum": copy[0], "momentum_network": copy[1], "predictor": state}
+        return {"network": weights, "predictor": predict}, statistics
 
     def networks(self, params: Any, statistics: Any) -> tuple[Any, Any, Any]:
-        """The trained network, the momentum copy without gradient, and the predictor if there is one."""
+        """The trained network, the momentum copy without gradient, and the predictor."""
         online = self.merge(params["network"], statistics["network"])
         copy = self.merge(jax.lax.stop_gradient(statistics["momentum"]), statistics["momentum_network"])
-        if self.predictor is None:
-            return online, copy, None
         return online, copy, self.predictor.merge(params["predictor"], statistics["predictor"])
 
     def moved(self, statistics: Any, online: Any, copy: Any, predict: Any) -> dict[str, Any]:
         """The statistics updated by the calls of the networks."""
-        new = statistics | {"network": self.statistics(online), "momentum_network": self.statistics(copy)}
-        return new if predict is None else new | {"predictor": self.statistics(predict)}
+        moved = {"network": online, "momentum_network": copy, "predictor": predict}
+        return statistics | {name: self.statistics(net) for name, net in moved.items()}
 
     def network(self, params: Any, statistics: Any) -> Any:
         online, copy, _ = self.networks(params, statistics)
@@ -104,7 +95,7 @@ class MocoV2(Following):
     """Query encoder, momentum encoder and a queue of keys (MoCo v2, Chen et al. 2020; Jeon 2025 for several views).
 
     Of the k = 2m views the first m are queries and the last m keys. The queue has the keys of earlier batches, as the
-    objective declares (`Takes.queue_rows`): an instance's m unit keys, or their mean, whose length is their
+    objective declares (`Takes.queue_of_means`): an instance's m unit keys, or their mean, whose length is their
     concentration. It starts with random unit vectors.
 
     BatchNorm sees a query and its positive key in one batch, and can tell them by its statistics (He 2020, Section
@@ -139,7 +130,7 @@ class MocoV2(Following):
             raise ValueError(f"method.queue_keys must be all or one, got {self.queue_keys!r}")
         if self.shuffle_keys:
             spec.whole_batch("moco_v2 with shuffle_keys")
-        return MocoV2Learner(spec, self, "moco_v2")
+        return MocoV2Learner(spec, self, "moco_v2", models.IdentityHead())
 
 
 class MocoV2Learner(FollowedLearner):
@@ -174,7 +165,7 @@ class MocoV2Learner(FollowedLearner):
     def _rows(self, keys: jax.Array) -> jax.Array:
         """The queue's rows from (m, n, d) keys."""
         z = _unit(keys.astype(jnp.float32))
-        if losses.takes(self.spec.objective).queue_rows is QueueRows.GROUP_MEAN:
+        if losses.takes(self.spec.objective).queue_of_means:
             return z.mean(0)
         return z[0] if self.options.queue_keys == "one" else z.reshape((-1, z.shape[-1]))
 

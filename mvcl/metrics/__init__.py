@@ -21,7 +21,6 @@ if TYPE_CHECKING:
         generalized_nwj_bound,
         group_scores,
         info_nce_bound,
-        information_gap,
         interval,
         multi_crop_bound,
         nwj_bound,

@@ -134,14 +134,6 @@ def info_nce_bound(scores: ArrayLike) -> jax.Array:
     return math.log(f.shape[-1]) + jnp.mean(own - _numerics.logsumexp(f, axis=f.ndim - 1), axis=-1)
 
 
-def information_gap(bound: ArrayLike, views: int, variance_ratio: float) -> jax.Array:
-    """Exact value, `gaussian_information`, minus a bound of any shape, in nats; >= 0 in expectation for a valid bound.
-
-    Shidani 2024, Section 3.1.
-    """
-    return gaussian_information(views, variance_ratio) - jnp.asarray(bound)
-
-
 def generalized_nwj_bound(joint_scores: ArrayLike, product_scores: ArrayLike) -> jax.Array:
     """Generalised NWJ lower bound on I(x; Y) of a view and a set of views, in nats.
 
@@ -244,9 +236,6 @@ def best_gaussian_multiplicity(batch: int, variance_ratio: float, candidates: Se
       batch: B >= 4 vectors in total.
       variance_ratio: signal variance / noise variance, > 0.
       candidates: values of M to choose from, 2 <= M <= B / 2.
-
-    Returns:
-      The best candidate.
     """
     b = _checks.whole("batch", batch, 4)
     views = [_checks.whole(f"candidates[{i}]", m, 2) for i, m in enumerate(candidates)]

@@ -106,8 +106,7 @@ def recall_at(queries: ArrayLike, keys: ArrayLike, ks: Sequence[int] = (1, 5, 10
     """
     q, z = _checks.array("queries", queries, "n d"), _checks.array("keys", keys, "n d")
     _checks.same_shape("queries", q, "keys", z)
-    ks = _checked_ks(ks)
-    return _recall(_cosine_ranks(_checks.finite("queries", q), _checks.finite("keys", z)), ks, z)
+    return _recall(_cosine_ranks, q, z, ks, "queries")
 
 
 def volume_recall_at(others: ArrayLike, keys: ArrayLike, ks: Sequence[int] = (1, 5, 10)) -> jax.Array:
@@ -129,20 +128,17 @@ def volume_recall_at(others: ArrayLike, keys: ArrayLike, ks: Sequence[int] = (1,
     """
     q, z = _checks.array("others", others, "k n d"), _checks.array("keys", keys, "n d")
     _checks.same_shape("each of others", q[0], "keys", z)
-    ks = _checked_ks(ks)
-    return _recall(_volume_ranks(_checks.finite("others", q), _checks.finite("keys", z)), ks, z)
+    return _recall(_volume_ranks, q, z, ks, "others")
 
 
-def _checked_ks(ks: Sequence[int]) -> list[int]:
-    found = [_checks.whole("ks", k) for k in _checks.several("ks", ks)]
-    if not found:
+def _recall(
+    ranks: Callable[..., jax.Array], queries: jax.Array, keys: jax.Array, ks: Sequence[int], name: str
+) -> jax.Array:
+    whole, n = [_checks.whole("ks", k) for k in _checks.several("ks", ks)], len(keys)
+    if not whole:
         raise ValueError("ks must be whole numbers >= 1, at least one, got none")
-    return found
-
-
-def _recall(ranks: jax.Array, ks: list[int], keys: jax.Array) -> jax.Array:
-    n = len(ranks)
-    hits = jnp.stack([jnp.sum(ranks < min(k, n), dtype=jnp.int32) for k in ks])
+    found = ranks(_checks.finite(name, queries), _checks.finite("keys", keys))
+    hits = jnp.stack([jnp.sum(found < min(k, n), dtype=jnp.int32) for k in whole])
     return hits.astype(jnp.promote_types(keys.dtype, jnp.float32)) / n
 
 

@@ -31,7 +31,7 @@ def test_equals_the_formula_with_every_option_where_views_are_missing_and_with_a
     if takes.queue:
         extra = rng.normal(size=(3, 3))
         given[takes.queue] = more["extra"] = brute_force.unit(extra)
-        if takes.queue_rows is losses.QueueRows.GROUP_MEAN:  # means of unit vectors
+        if takes.queue_of_means:  # means of unit vectors
             given[takes.queue] = more["extra"] = extra / (1 + np.linalg.norm(extra, axis=1, keepdims=True))
     if "temperature" in takes.options:
         given["temperature"] = more["temperature"] = 0.05

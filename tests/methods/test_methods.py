@@ -115,7 +115,7 @@ def test_momentum_methods_by_hand(inputs, rng, method, objective, by_hand):
 
     (value, (_, _, measures)), (own, slow) = step(params, statistics["momentum"])
     s, t = (embedded(w, inputs["views"])[1] for w in (params["network"], statistics["momentum"]))
-    predictor = nnx.to_pure_dict(params.get("predictor", nnx.State({})))
+    predictor = nnx.to_pure_dict(params["predictor"])
     np.testing.assert_allclose(value, by_hand(s, t, lambda z: perceptron(predictor, z)), rtol=1e-5)
     assert measures == ({} if objective is by_place else {"problems": K})
     assert all(not np.any(g) for g in jax.tree.leaves(slow))

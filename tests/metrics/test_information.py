@@ -24,8 +24,6 @@ def test_bounds_and_relative_compute():
     printed = metrics.printed_poly_view_bound(1.0, 8, 3)
     np.testing.assert_allclose(printed, math.log(8 * 3 - 3 + 1) - 1, rtol=1e-6)
     np.testing.assert_allclose(metrics.multi_crop_bound(0.5, 8), math.log(8) - 0.5, rtol=1e-6)
-    gap = metrics.information_gap(0.2, 4, 2.0)
-    np.testing.assert_allclose(gap, metrics.gaussian_information(4, 2.0) - 0.2, rtol=1e-6)
     assert [metrics.relative_compute(2, 128), metrics.relative_compute(8, 256)] == [1, 8]
 
 
