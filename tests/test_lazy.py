@@ -31,11 +31,9 @@ def package(tmp_path, monkeypatch):
         del sys.modules[name]
 
 
-def test_names_are_those_under_type_checking(package):
-    assert package.__all__ == ["number", "other", "wrong"]
-
-
 def test_a_module_is_imported_for_its_names_only(package):
+    """The names are those under TYPE_CHECKING."""
+    assert package.__all__ == ["number", "other", "wrong"]
     assert (package.number, package.other) == (3, 4)
     assert "lazily._bad" not in sys.modules
     assert vars(package)["number"] == 3  # found without __getattr__ from now on

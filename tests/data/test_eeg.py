@@ -325,9 +325,3 @@ def test_raises_on_an_unprepared_folder(tmp_path, records):
     (tmp_path / "out" / "manifest.json").write_text('{"kind": "sentiment", "format": 1}')
     with pytest.raises(ValueError, match="has sentiment in format 1, expected eeg"):
         Eeg(path=str(tmp_path / "out")).open()
-
-
-def test_a_missing_library_names_the_extra(monkeypatch, records):
-    monkeypatch.setitem(__import__("sys").modules, "wfdb", None)
-    with pytest.raises(ValueError, match=r"needs wfdb: pip install 'mvcl\[eeg\]'"):
-        records(1).run()

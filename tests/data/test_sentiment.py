@@ -228,6 +228,8 @@ def test_reads_pickled_arrays_as_pickle_does(tmp_path, protocol):
 
 
 class Calls:
+    """Calls a function when unpickled."""
+
     def __init__(self, function, *arguments):
         self.call = (function, arguments)
 
@@ -252,16 +254,12 @@ def raw_array(shape, dtype, raw):
     "bad",
     [
         lambda mark: pickle.dumps(Calls(os.system, f"touch {mark}")),
-        lambda mark: pickle.dumps(Calls(getattr, np.zeros(2), "tofile")),
-        lambda mark: pickle.dumps(Calls(np.load, str(mark), None, True)),
         lambda mark: pickle.dumps(Calls(bytearray, 10**15)),
         lambda mark: pickle.dumps(np.zeros(2, [("a", "f4"), ("b", "i8")])),
         lambda mark: pickle.dumps(collections.Counter("ab")),
-        lambda mark: b"\x80\x04\x8c\x05posix\x8c\x06system\x93\x8c\x04true\x85R.",
         lambda mark: b"\x80\x04\x8c\x05numpy\x8c\x0endarray.dumps\x93.",  # a dotted name
         lambda mark: b"cnumpy\nndarray\n(K\x05tR.",
         lambda mark: raw_array((10**9,), "f8", b"12345678"),
-        lambda mark: raw_array((-1,), "f8", b"12345678"),
         lambda mark: raw_array((1,), "V8", b"12345678"),
         lambda mark: raw_array((1,), "O8", b"12345678"),  # an arbitrary pointer
         lambda mark: raw_array((3,), "O8", [1]),

@@ -81,20 +81,16 @@ def test_encoded_arrays(tmp_path, rng):
     assert opened.labels.tolist() == [0, 0, 0]
 
 
-def test_folder_of_one_size(tmp_path, rng):
-    expected = write_folder(tmp_path, rng)
-    split = data.Folder(path=str(tmp_path)).open()["test"]
-    assert split.spec.image_shape == (6, 5, 3)
-    np.testing.assert_array_equal(split.take(np.array([7]))[0], expected["test", "dog", 2][None])
-    assert split.labels.tolist() == [0] * 5 + [1] * 5
-
-
-def test_folder_of_different_sizes_and_fewer_classes(tmp_path, rng):
-    expected = write_folder(tmp_path, rng, sizes=((6, 5), (9, 4)), classes=("ape", "cat", "dog"))
-    split = data.Folder(path=str(tmp_path), classes=("dog", "ape")).open()["train"]
-    assert split.spec.image_shape is None
-    assert split.class_names == ("ape", "dog")
-    np.testing.assert_array_equal(split.read(6, 0)[0], expected["train", "dog", 1])
+@pytest.mark.parametrize(("sizes", "shape"), [(((6, 5),), (6, 5, 3)), (((6, 5), (9, 4)), None)])
+def test_folder_of_one_and_of_several_sizes_and_of_fewer_classes(tmp_path, rng, sizes, shape):
+    expected = write_folder(tmp_path, rng, sizes=sizes, classes=("ape", "cat", "dog"))
+    splits = data.Folder(path=str(tmp_path), classes=("dog", "ape")).open()
+    assert splits["train"].spec.image_shape == shape
+    assert splits["train"].class_names == ("ape", "dog")
+    np.testing.assert_array_equal(splits["train"].read(6, 0)[0], expected["train", "dog", 1])
+    assert splits["test"].labels.tolist() == [0] * 5 + [1] * 5
+    if shape:
+        np.testing.assert_array_equal(splits["test"].take(np.array([7]))[0], expected["test", "dog", 2][None])
 
 
 def test_without_parts_every_fifth_is_held_out(tmp_path, rng):
@@ -168,11 +164,6 @@ def test_unknown_name_error_suggests_names(tmp_path):
         data.Tfds(name="cifar100", directory=str(tmp_path)).open()
     with pytest.raises(ValueError, match=r"data\.path must be a folder"):
         data.Folder(path=str(tmp_path / "none")).open()
-
-
-def test_preparing_images_without_tensorflow_names_the_extra(tmp_path):
-    with pytest.raises(ValueError, match=r"mvcl\[tensorflow\]"):
-        data.prepare("cifar10", str(tmp_path))
 
 
 def test_imagenet100_is_a_list_of_100():

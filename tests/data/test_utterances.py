@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from mvcl import data
-from mvcl.data._sentiment import shortened
 
 VIEWS, WIDTHS = ("text", "audio", "vision"), (4, 3, 2)
 # Names as MERBench writes them: VIDEO_CLIP; a video name may have underscores.
@@ -113,15 +112,6 @@ def test_long_sequences_are_averaged(tmp_path, utterances):
     assert splits["train"].spec.shapes[1] == (4, 3)
     # 11 rows of 3, 6, 9, ... in groups of 3; the last group has 2.
     np.testing.assert_allclose(found[:, 0], [3.0, 12.0, 21.0, 28.5])
-
-
-@pytest.mark.parametrize(("t", "most"), [(1, 1), (7, 7), (7, 6), (12, 5), (100, 9)])
-def test_shortened_takes_means_of_neighbours(rng, t, most):
-    x = rng.normal(size=(t, 2)).astype(np.float32)
-    group = int(np.ceil(t / most))
-    expected = [x[i : i + group].astype(np.float64).mean(0) for i in range(0, t, group)]
-    np.testing.assert_allclose(shortened(x, most), expected, rtol=1e-6)
-    assert len(shortened(x, most)) <= most
 
 
 def saved(*parts):

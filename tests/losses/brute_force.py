@@ -28,8 +28,6 @@ class Reference:
       options: sets of options to try; the first is used wherever one is enough.
       coinciding: (k, n, d, t) to the value, with the first set of options and temperature t if there is one, where all
         vectors are the same; None where the definition gives no closed form.
-      view_order: does the value stay when the views are put in reverse order?
-      rotation: does it stay when all vectors are rotated?
       longest: length of the longest vector that it takes without projection.
       small_temperature: is it finite in float32 at a temperature of 1e-3?
       linear_memory: does `block_size` keep memory linear in n?
@@ -39,8 +37,6 @@ class Reference:
     loops: Callable[..., float]
     options: list[dict]
     coinciding: Callable[..., float] | None
-    view_order: bool = True
-    rotation: bool = True
     longest: float = 3.0
     small_temperature: bool = True
     linear_memory: bool = True
@@ -97,11 +93,7 @@ def by_instance(weight, z):
     return np.ones(z.shape[1]) if weight is None else weight
 
 
-@reference(
-    options=[{}, {"symmetric": True}],
-    coinciding=lambda k, n, d, t: np.log(n),
-    view_order=False,
-)
+@reference(options=[{}, {"symmetric": True}], coinciding=lambda k, n, d, t: np.log(n))
 def info_nce(z, mask, temperature=0.1, symmetric=False, extra=(), weight=None):
     w = by_instance(weight, z)
 
@@ -175,10 +167,7 @@ def _alignment(z, mask, temperature):
     )
 
 
-@reference(
-    options=[{}, {"symmetric": False}],
-    coinciding=lambda k, n, d, t: 1 / t + 2 * np.log(n - 1),
-)
+@reference(options=[{}, {"symmetric": False}], coinciding=lambda k, n, d, t: 1 / t + 2 * np.log(n - 1))
 def dhel(z, mask, temperature=0.3, symmetric=True, extra=(), weight=None):
     n, w = z.shape[1], by_instance(weight, z)
     views = (0, 1) if symmetric else (0,)
@@ -198,10 +187,7 @@ def _log_sigmoid(a):
     return -np.logaddexp(0, -a)
 
 
-@reference(
-    options=[{}, {"scale": 2.0, "bias": 0.5}],
-    coinciding=lambda k, n, d, t: n * np.log(2),
-)
+@reference(options=[{}, {"scale": 2.0, "bias": 0.5}], coinciding=lambda k, n, d, t: n * np.log(2))
 def siglip(z, mask, scale=10.0, bias=-10.0, extra=(), weight=None):
     n, w = z.shape[1], by_instance(weight, z)
     positive = mean(
@@ -275,10 +261,7 @@ def mv_cl1(z, mask, temperature=0.5, extra=()):
     return energy - mean(_align_one(z, mask, l, i, temperature) for l, i in indices(mask))
 
 
-@reference(
-    options=[{}, {"energy": "sum"}],
-    coinciding=lambda k, n, d, t: np.log((n - 1) / (k - 1)),
-)
+@reference(options=[{}, {"energy": "sum"}], coinciding=lambda k, n, d, t: np.log((n - 1) / (k - 1)))
 def mv_cl2(z, mask, temperature=0.5, energy="mean", extra=()):
     alignment = mean(_align_one(z, mask, l, i, temperature) for l, i in indices(mask))
     if energy == "mean":
@@ -336,10 +319,7 @@ def rest_of(z, mask, l, i):
     return sum(others) / len(others) if others else None
 
 
-@reference(
-    options=[{}, {"normalize_rest": False}],
-    coinciding=lambda k, n, d, t: np.log(k * (n - 1) + 1),
-)
+@reference(options=[{}, {"normalize_rest": False}], coinciding=lambda k, n, d, t: np.log(k * (n - 1) + 1))
 def sufficient_statistics(z, mask, temperature=0.1, normalize_rest=True, extra=()):
     q = {}
     for l, i in indices(mask):
@@ -354,11 +334,7 @@ def sufficient_statistics(z, mask, temperature=0.1, normalize_rest=True, extra=(
     return mean(terms)
 
 
-@reference(
-    options=[{}, {"redundancy": 0.3, "eps": 0.1}],
-    coinciding=lambda k, n, d, t: d,
-    rotation=False,
-)
+@reference(options=[{}, {"redundancy": 0.3, "eps": 0.1}], coinciding=lambda k, n, d, t: d)
 def barlow_twins(z, mask, redundancy=5e-3, eps=1e-5):
     both, d = mask.all(0), z.shape[2]
     columns = [[view[both, a] for a in range(d)] for view in z]
@@ -459,7 +435,6 @@ def matching_gap(z, mask, epsilon, cost):
         {"queue_concentration": "batch_mean", "in_batch_negatives": False},
     ],
     coinciding=lambda k, n, d, t: np.log(n),
-    view_order=False,
     longest=1.0,
 )
 def dsf(
@@ -551,7 +526,6 @@ def volume(vectors, eps):
     # counts beside 1e-8. The default eps has a test of its own.
     options=[{"eps": 1e-3}, {"anchor": 1, "label_smoothing": 0.1, "eps": 1e-2}],
     coinciding=lambda k, n, d, t: np.log(n),
-    view_order=False,
 )
 def gram(z, mask, temperature=0.07, anchor=0, label_smoothing=0.0, eps=1e-8):
     others = [l for l in range(len(z)) if l != anchor]
@@ -566,7 +540,6 @@ def gram(z, mask, temperature=0.07, anchor=0, label_smoothing=0.0, eps=1e-8):
 @reference(
     options=[{}, {"squared": True}, {"label_smoothing": 0.3, "eps": 1e-3}],
     coinciding=lambda k, n, d, t: np.log(n),
-    view_order=False,
 )
 def triangle(z, mask, temperature=0.07, squared=False, eps=1e-8, label_smoothing=0.0):
     def logit(i, j):
@@ -585,11 +558,7 @@ def permutations(key, k, n):
     return {at: np.asarray(jax.random.permutation(one, n)) for at, one in keys.items()}
 
 
-@reference(
-    options=[{}, {"negatives": "shuffled"}],
-    coinciding=lambda k, n, d, t: (k - 1) * np.log(n),
-    rotation=False,
-)
+@reference(options=[{}, {"negatives": "shuffled"}], coinciding=lambda k, n, d, t: (k - 1) * np.log(n))
 def symile(z, mask, temperature=1.0, negatives="all", key=None):
     k, n, _ = z.shape
     drawn = permutations(key, k, n)
@@ -686,7 +655,6 @@ def mean_pair(pair_loss, z, mask, renormalize=True):
 @reference(
     options=[{}, {"invariance": 1.0, "variance": 3.0, "covariance": 0.5, "eps": 0.1}],
     coinciding=lambda k, n, d, t: 25 * (1 - 0.01),
-    rotation=False,
 )
 def vicreg(z, mask, invariance=25.0, variance=25.0, covariance=1.0, eps=1e-4):
     d, both = z.shape[2], mask.all(0)
@@ -713,11 +681,7 @@ def mmcr(z, mask, compression=0.0):
     return -nuclear([np.mean(v, axis=0) for v in views]) + compression * mean(nuclear(v) for v in views)
 
 
-@reference(
-    options=[{}, {"invariance": 0.3}],
-    coinciding=lambda k, n, d, t: 0.0,
-    rotation=False,
-)
+@reference(options=[{}, {"invariance": 0.3}], coinciding=lambda k, n, d, t: 0.0)
 def frossl(z, mask, invariance=1.0):
     k, _, d = z.shape
     columns = [[z[l, :, a] / np.sqrt(sum(z[l, :, a] ** 2)) for a in range(d)] for l in range(k)]
@@ -746,7 +710,6 @@ def squared_distances(z, mask, global_views):
 @reference(
     options=[{"slices": 4}, {"slices": 3, "knots": 6, "t_max": 5.0, "weight": 0.4, "global_views": 2}],
     coinciding=None,
-    rotation=False,
 )
 def lejepa(z, mask, weight=0.05, slices=1024, knots=17, t_max=3.0, *, key, global_views=None):
     step = t_max / (knots - 1)
@@ -780,7 +743,6 @@ def lejepa(z, mask, weight=0.05, slices=1024, knots=17, t_max=3.0, *, key, globa
         },
     ],
     coinciding=None,
-    rotation=False,
     derivative=False,
 )
 def visreg(
