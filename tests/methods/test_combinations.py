@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import pytest
 from parametrize import some
+from test_methods import PREDICTOR, SHAPE, N, setting
 
-from mvcl import losses, methods, models
+from mvcl import losses, methods
 from mvcl.losses import Operands
 
-N, SHAPE = 6, (5,)
 OBJECTIVES = (
     losses.symile,
     losses.gram,
@@ -24,7 +24,6 @@ OBJECTIVES = (
     losses.lejepa,
     losses.visreg,
 )
-PREDICTOR = models.MLPHead(hidden=4, out=3)
 METHODS = {
     "moco_v2": methods.MocoV2(queue=8),
     "moco_v2 without a queue": methods.MocoV2(queue=0),
@@ -40,15 +39,7 @@ def test_methods_and_objectives(method, objective):
     takes, of_views = losses.takes(objective), methods.of_views(objective)
     k = takes.views or (2 if takes.operands is Operands.PAIR else 4)
     of_views = partial(of_views, key=jax.random.key(7)) if takes.key else of_views
-    spec = methods.Specification(
-        encoder=models.MLP(widths=(7,)),
-        head=models.MLPHead(layers=1, out=3),
-        objective=objective,
-        shapes=(SHAPE,) * k,
-        given=True,
-        examples=20,
-        classes=3,
-    )
+    spec = setting(objective, (SHAPE,) * k)
     if (method.startswith("moco") and k % 2) or method == "moco_v2":
         with pytest.raises(ValueError, match="must be even, got 3" if k % 2 else "does not take a queue"):
             METHODS[method].build(spec)

@@ -8,26 +8,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from parametrize import some
+from test_methods import N, setting
 
 from mvcl import losses, methods, models
 
-N, SHAPES, WEIGHT = 6, ((5,), (3,), (4,)), 0.2
+SHAPES, WEIGHT = ((5,), (3,), (4,)), 0.2
 TEMPERATURE = 0.2
 OBJECTIVE = losses.all_pairs(partial(losses.info_nce, temperature=TEMPERATURE), pairs="ordered")
 # relu gives a zero vector here, which has no direction
 FUSION = models.MLPHead(hidden=6, out=3, activation="gelu")
 
 
-def setting(objective=OBJECTIVE, shapes=SHAPES):
-    return methods.Specification(
-        encoder=models.MLP(widths=(7,)),
-        head=models.MLPHead(layers=1, out=3),
-        objective=objective,
-        shapes=shapes,
-        given=True,
-        examples=20,
-        classes=3,
-    )
+of_tables = partial(setting, objective=OBJECTIVE, shapes=SHAPES, head=models.MLPHead(layers=1, out=3))
 
 
 def info_nce(x, y, of_x, of_y):
@@ -57,7 +49,7 @@ def by_hand(nets, views, there):
 @pytest.mark.parametrize("shapes", some([SHAPES, (*SHAPES, (2,))], fast=[SHAPES]))
 def test_equals_the_sum_over_pairs_and_fused_pairs(rng, shapes):
     """With all views and without some: a fused view is missing where one of its views is."""
-    learner = methods.MultiEncoder(fusion=FUSION, fusion_weight=WEIGHT).build(setting(shapes=shapes))
+    learner = methods.MultiEncoder(fusion=FUSION, fusion_weight=WEIGHT).build(of_tables(shapes=shapes))
     params, statistics = jax.jit(learner.init)(jax.random.key(1))
     nets, of_views = learner.network(params, statistics), methods.of_views(OBJECTIVE)
 
@@ -83,7 +75,10 @@ def test_equals_the_sum_over_pairs_and_fused_pairs(rng, shapes):
 
 
 def test_chance_level_is_that_of_views_without_information():
-    learner, of_views = methods.MultiEncoder(fusion=FUSION).build(setting()), methods.of_views(OBJECTIVE)
+    learner, of_views = (
+        methods.MultiEncoder(fusion=FUSION).build(of_tables()),
+        methods.of_views(OBJECTIVE),
+    )
     chance = jax.jit(lambda: methods.chance_level(lambda z: learner.level(of_views, z), 3, N, 3))()
     np.testing.assert_allclose(chance, np.log(N) / 2, rtol=1e-5)
 
@@ -103,4 +98,4 @@ def test_chance_level_is_that_of_views_without_information():
 )
 def test_raises_on_incompatible_options(method, change, message):
     with pytest.raises(ValueError, match=message):
-        methods.MultiEncoder(**{"fusion": FUSION, **method}).build(setting(**change))
+        methods.MultiEncoder(**{"fusion": FUSION, **method}).build(of_tables(**change))

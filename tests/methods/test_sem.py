@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from flax import nnx
 from parametrize import some
+from test_methods import draw, setting
 
 from mvcl import losses, methods, metrics, models
 from mvcl.methods import _sem
@@ -21,12 +22,11 @@ SMALL = methods.Sem(
 
 
 OBJECTIVE = losses.all_pairs(losses.nt_xent, None, "all", "sum")
-SPECIFICATION = methods.Specification(
+SPECIFICATION = setting(
+    OBJECTIVE,
+    tuple((w,) for w in WIDTHS),
     encoder=models.MLP(),
     head=models.IdentityHead(),
-    objective=OBJECTIVE,
-    shapes=tuple((w,) for w in WIDTHS),
-    given=True,
     examples=N,
     classes=2,
 )
@@ -51,11 +51,9 @@ def initial(learner):
 def started(learner, weights=None):
     params, statistics = initial(learner)
     given = {} if weights is None else {"weights": jnp.asarray(weights, jnp.float32)}
-    return moved(params, np.random.default_rng(1)), {**statistics, **given}
-
-
-def draw(inputs):
-    return inputs["views"]
+    rng = np.random.default_rng(1)  # biases are initially 0, which would hide errors
+    params = jax.tree.map(lambda p: p + rng.normal(size=p.shape).astype(np.float32) * 0.3, params)
+    return params, {**statistics, **given}
 
 
 def loss(learner, params, statistics, inputs):
@@ -86,11 +84,6 @@ def by_hand(net, x):
             c = np.maximum(c @ layer["kernel"][v] + layer["bias"][v], 0)
         restored.append(c @ net["decoder"]["last"][v]["kernel"] + net["decoder"]["last"][v]["bias"])
     return np.stack(z), np.stack(h), restored
-
-
-def moved(params, rng):
-    """Randomly changed parameters: biases are initially 0, which would hide errors."""
-    return jax.tree.map(lambda p: p + rng.normal(size=p.shape).astype(np.float32) * 0.3, params)
 
 
 def test_loss_is_equation_1(rng):
