@@ -13,32 +13,25 @@ from mvcl import _lazy
 
 if TYPE_CHECKING:
     from mvcl.models._autoencoders import Autoencoders
+    from mvcl.models._configs import ENCODERS, HEADS, EncoderConfig, HeadConfig
+    from mvcl.models._convolutional import EegConv, EegConvEncoder, ResNet, ResNetEncoder
     from mvcl.models._export import export, load_exported
     from mvcl.models._layers import (
-        ENCODERS,
-        HEADS,
-        EncoderConfig,
-        HeadConfig,
-        advance_dropout,
-        eval_view,
-        parameter_count,
-        train_view,
-    )
-    from mvcl.models._resnet import ResNet, ResNetEncoder
-    from mvcl.models._small import (
         MLP,
         ConvNet,
         ConvNetEncoder,
-        EegConv,
-        EegConvEncoder,
         IdentityHead,
         MLPHead,
         Perceptron,
+        advance_dropout,
         byol_head,
+        eval_view,
         koromilas_head,
         moco_v2_head,
         moco_v3_head,
+        parameter_count,
         piran_head,
+        train_view,
     )
     from mvcl.models._vit import Transformer, TransformerEncoder, ViT, ViTEncoder
 

@@ -9,8 +9,8 @@ import numpy as np
 from flax import nnx
 
 from mvcl import _buckets, _files, _lazy
-from mvcl.models._layers import EncoderConfig
-from mvcl.models._resnet import ResNet
+from mvcl.models._configs import EncoderConfig
+from mvcl.models._convolutional import ResNet
 from mvcl.models._vit import Frozen, ViT
 
 _LEAVES = {"kernel": "weight", "scale": "weight", "mean": "running_mean", "var": "running_var"}

@@ -1,8 +1,11 @@
-"""Encoders and heads by name, and their common parts: checks, convolutions, norms, dropout, train and eval views."""
+"""Layers that networks share, perceptrons and projection heads of them, and a small convolutional network."""
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, Protocol, TypeVar, get_args, get_origin, get_type_hints, runtime_checkable
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import jax
 import jax.numpy as jnp
@@ -10,9 +13,8 @@ import numpy as np
 from flax import nnx
 from jax.typing import DTypeLike
 
-from mvcl import models
-
 Norm = Literal["batch", "group"]
+Activation = Literal["relu", "gelu"]
 
 he_fan_out = nnx.initializers.variance_scaling(2.0, "fan_out", "normal")  # He 2015, as torchvision's ResNet
 he_fan_in = nnx.initializers.variance_scaling(2.0, "fan_in", "truncated_normal")
@@ -190,47 +192,179 @@ def parameter_count(module: nnx.Module) -> int:
     return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(nnx.state(module, nnx.Param)))
 
 
-@runtime_checkable
-class EncoderConfig(Protocol):
-    """A frozen dataclass whose `build` returns an encoder; users can write their own."""
+class Perceptron(nnx.Module):
+    """Arrays (n, ...) -> (n, features) float32; each example is flattened in row-major order."""
 
-    def build(self, input_shape: tuple[int, ...], *, dtype: DTypeLike, rngs: nnx.Rngs) -> Any:
-        """An nnx module from (n, *input_shape) to (n, features) float32, with an attribute `features`."""
-        ...
+    def __init__(
+        self,
+        inputs: int,
+        linears: Sequence[nnx.Linear] = (),
+        norms: Sequence[nnx.Module | None] = (),
+        activation: Activation = "relu",
+        dtype: DTypeLike = jnp.float32,
+    ):
+        self.inputs, self.activation, self.dtype = inputs, activation, dtype
+        self.features = linears[-1].out_features if linears else inputs
+        self.linears, self.norms = nnx.List(linears), nnx.List(norms)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        if math.prod(x.shape[1:]) != self.inputs:
+            raise ValueError(
+                f"MLP was built for {self.inputs} numbers an example and takes no other size, got {x.shape[1:]}; "
+                "for views of several sizes use a ResNet, a ConvNet or a ViT"
+            )
+        x = x.reshape(x.shape[0], -1)
+        for index, (linear, norm) in enumerate(zip(self.linears, self.norms), start=1):
+            x = linear(x)
+            if norm is not None:
+                x = norm(x)
+            if index < len(self.linears):
+                x = nnx.relu(x) if self.activation == "relu" else nnx.gelu(x, approximate=False)
+                x = x.astype(self.dtype)
+        return x.astype(jnp.float32)
 
 
-@runtime_checkable
-class HeadConfig(Protocol):
-    """A frozen dataclass whose `build` returns a projection head."""
+@dataclass(frozen=True)
+class MLP:
+    """Linear layers with ReLU or GELU between them; the last is linear. Inputs are flattened to vectors."""
 
-    def build(self, features: int, *, dtype: DTypeLike, rngs: nnx.Rngs) -> Any:
-        """An nnx module from (n, features) to (n, out) float32, with an attribute `features` equal to out."""
-        ...
+    widths: tuple[int, ...] = (512, 512)
+    """Width of each layer; the last is the number of features."""
+    norm: Literal["none", "batch"] = "none"
+    """Normalisation before each activation: batch or none."""
+    activation: Activation = "relu"
+    """Activation between the layers; gelu is the exact one."""
+
+    def build(self, input_shape: Sequence[int], *, dtype: DTypeLike, rngs: nnx.Rngs) -> Perceptron:
+        """Build the encoder for examples of any `input_shape`, or raise ValueError."""
+        check(self)
+        if not input_shape or min(input_shape) < 1:
+            raise ValueError(f"input_shape of MLP must have at least one entry; got {tuple(input_shape)}")
+        inputs, kinds = math.prod(input_shape), [*(self.norm,) * (len(self.widths) - 1), "none"]
+        linear = partial(nnx.Linear, dtype=dtype, kernel_init=he_fan_in, rngs=rngs)
+        sizes = pairwise((inputs, *self.widths))
+        # A norm's shift is its layer's bias.
+        linears = [linear(*size, use_bias=kind == "none") for kind, size in zip(kinds, sizes)]
+        norms = [norm(kind, width, rngs=rngs) for kind, width in zip(kinds, self.widths)]
+        return Perceptron(inputs, linears, norms, self.activation, dtype)
 
 
-ENCODERS: dict[str, Callable[[], EncoderConfig]] = {
-    "resnet18": lambda: models.ResNet(depth=18),
-    "resnet50": lambda: models.ResNet(depth=50),
-    "resnet18_cifar": lambda: models.ResNet(depth=18, stem="cifar"),
-    "resnet50_cifar": lambda: models.ResNet(depth=50, stem="cifar"),
-    "vit_s16": lambda: models.ViT(patch=16, width=384, depth=12, heads=6),
-    "vit_b16": lambda: models.ViT(patch=16, width=768, depth=12, heads=12),
-    # The size of DeiT-Ti, with patches for 32x32 images.
-    "vit_tiny": lambda: models.ViT(patch=4, width=192, depth=12, heads=3),
-    "convnet": lambda: models.ConvNet(),
-    "mlp": lambda: models.MLP(),
-    "eeg": lambda: models.EegConv(),
-    "transformer": lambda: models.Transformer(),
-}
-"""Encoders by the names that `method.encoder:NAME` chooses."""
+@dataclass(frozen=True)
+class MLPHead:
+    """Linear layers with an activation between them. A layer before batch normalisation has no bias."""
 
-HEADS: dict[str, Callable[[], HeadConfig]] = {
-    "koromilas": lambda: models.koromilas_head(),
-    "piran": lambda: models.piran_head(),
-    "moco_v2": lambda: models.moco_v2_head(),
-    "moco_v3": lambda: models.moco_v3_head(),
-    "byol": lambda: models.byol_head(),
-    "mlp": lambda: models.MLPHead(),
-    "none": lambda: models.IdentityHead(),
-}
-"""Heads by the names that `method.head:NAME` chooses."""
+    layers: int = 2
+    """Number of linear layers."""
+    hidden: int | None = None
+    """Width of the hidden layers; None: the number of encoder features."""
+    out: int = 128
+    """Length of an embedding."""
+    activation: Activation = "relu"
+    """Activation between the layers: relu or (exact) gelu."""
+    norm: Literal["none", "batch", "layer"] = "none"
+    """Normalisation before each activation: batch, layer or none."""
+    output_norm: Literal["none", "batch", "batch_no_shift", "batch_plain"] = "none"
+    """Normalisation of the embedding: none, batch, batch without shift (batch_no_shift), or batch without shift and
+    scale (batch_plain)."""
+    init: Literal["lecun", "trunc_normal"] = "lecun"
+    """Initial weights: normal with variance 1 / inputs (lecun), or with deviation 0.02, cut off at two deviations of it
+    (trunc_normal), as in ViT. Biases are 0."""
+
+    def build(self, features: int, *, dtype: DTypeLike, rngs: nnx.Rngs) -> Perceptron:
+        """Build the head for an encoder with this number of features, computing in `dtype`; parameters are float32."""
+        check(self)
+        hidden = (features if self.hidden is None else self.hidden,) * (self.layers - 1)
+        init = nnx.initializers.lecun_normal() if self.init == "lecun" else small
+        linears, norms = [], []
+        for index, (before, after) in enumerate(pairwise((features, *hidden, self.out)), start=1):
+            kind = self.norm if index < self.layers else self.output_norm
+            bias = kind in ("none", "layer")
+            linears.append(nnx.Linear(before, after, use_bias=bias, dtype=dtype, kernel_init=init, rngs=rngs))
+            norms.append(norm(kind, after, rngs=rngs))
+        return Perceptron(features, linears, norms, self.activation, dtype)
+
+
+@dataclass(frozen=True)
+class IdentityHead:
+    """No head: the objective is computed on the encoder's features."""
+
+    def build(self, features: int, *, dtype: DTypeLike, rngs: nnx.Rngs) -> Perceptron:
+        """Build a head that returns its input; `dtype` and `rngs` are not used."""
+        return Perceptron(features)
+
+
+def koromilas_head() -> MLPHead:
+    """Linear-BN-ReLU-Linear-BN to 128, hidden layer as wide as the features (Koromilas 2025, after SimCLR).
+
+    The released code has no bias in the linear layers and no shift in the last BN.
+    """
+    return MLPHead(norm="batch", output_norm="batch_no_shift")
+
+
+def piran_head() -> MLPHead:
+    """Linear 4096 - LayerNorm - GELU - Linear 256, weights of deviation 0.02 (Piran 2024, Appendix A).
+
+    The text has the layers without the norm, Table A1 "head normalization LayerNorm", without its place; here it is
+    before the activation.
+    """
+    return MLPHead(hidden=4096, out=256, activation="gelu", norm="layer", init="trunc_normal")
+
+
+def moco_v2_head() -> MLPHead:
+    """Linear-ReLU-Linear to 128, hidden layer as wide as the features (Chen 2020, arXiv 2003.04297)."""
+    return MLPHead()
+
+
+def moco_v3_head() -> MLPHead:
+    """Three linear layers, 4096 wide, each with BN, to 256; the last BN has no scale and no shift.
+
+    Chen 2021 (arXiv 2104.02057), for ViT. With `layers=2` it is the projector for ResNet-50, and
+    the predictor.
+    """
+    return MLPHead(layers=3, hidden=4096, out=256, norm="batch", output_norm="batch_plain")
+
+
+def byol_head() -> MLPHead:
+    """Linear 4096 - BN - ReLU - Linear 256 (Grill 2020); projector and predictor are the same."""
+    return MLPHead(hidden=4096, out=256, norm="batch")
+
+
+class ConvNetEncoder(nnx.Module):
+    """Images (n, height, width, channels) -> spatial mean of the last layer, (n, features) float32."""
+
+    def __init__(self, config: "ConvNet", channels: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
+        self.dtype = dtype
+        self.features = config.widths[-1]
+        convs, norms = [], []
+        for index, width in enumerate(config.widths):
+            stride = 1 if index == 0 else 2
+            convs.append(conv(channels, width, 3, stride, dtype=dtype, rngs=rngs))
+            norms.append(norm(config.norm, width, rngs=rngs))
+            channels = width
+        self.convs = nnx.List(convs)
+        self.norms = nnx.List(norms)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        for conv, norm in zip(self.convs, self.norms):
+            x = nnx.relu(norm(conv(x))).astype(self.dtype)
+        return jnp.mean(x, axis=(1, 2), dtype=jnp.float32)
+
+
+@dataclass(frozen=True)
+class ConvNet:
+    """3x3 convolutions, each with a norm and ReLU; each one after the first halves height and width.
+
+    92,896 parameters by default on one channel: 9 (32 + 32·64 + 64·128) in the kernels, 2 (32 + 64 + 128) in
+    the norms.
+    """
+
+    widths: tuple[int, ...] = (32, 64, 128)
+    """Channels of each layer; the last is the number of features."""
+    norm: Norm = "batch"
+    """Normalisation. batch: with statistics of the global batch; group: without batch statistics, as microbatches
+    require."""
+
+    def build(self, input_shape: Sequence[int], *, dtype: DTypeLike, rngs: nnx.Rngs) -> ConvNetEncoder:
+        """Build the encoder for images of `input_shape` (height, width, channels), or raise ValueError."""
+        check(self, input_shape)
+        return ConvNetEncoder(self, input_shape[-1], dtype=dtype, rngs=rngs)

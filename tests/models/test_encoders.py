@@ -20,8 +20,8 @@ from mvcl.models import (
     eval_view,
     parameter_count,
 )
+from mvcl.models._convolutional import SplitBatchNorm
 from mvcl.models._layers import convolve, norm
-from mvcl.models._resnet import SplitBatchNorm
 
 SMALL = {
     "resnet_cifar": (ResNet(stem="cifar", width=8), (8, 8, 3)),

@@ -20,7 +20,7 @@ from mvcl.models import (
     ResNet,
     Transformer,
     ViT,
-    _resnet,
+    _convolutional,
     eval_view,
     export,
     load_exported,
@@ -81,7 +81,7 @@ def gelu(x):
 
 
 def resnet_features(t, x, *, depth, stem, train):
-    blocks = _resnet._BLOCKS[depth]
+    blocks = _convolutional._BLOCKS[depth]
     if stem == "imagenet":
         x = relu(batch_norm(conv(x, t["conv1.weight"], 2, 3), t, "bn1", train))
         padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)), constant_values=-np.inf)
@@ -188,7 +188,7 @@ def assert_equal(module, other, variables=nnx.Variable):
 @pytest.fixture
 def few_blocks(monkeypatch):
     """A ResNet-18 has two blocks in its first stage alone."""
-    monkeypatch.setitem(_resnet._BLOCKS, 18, (2, 1, 1, 1))
+    monkeypatch.setitem(_convolutional._BLOCKS, 18, (2, 1, 1, 1))
 
 
 def same(ours, reference):

@@ -8,8 +8,8 @@ from flax import nnx
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from mvcl.models import EegConv, Transformer, advance_dropout, parameter_count
+from mvcl.models._convolutional import positions
 from mvcl.models._layers import Dropout
-from mvcl.models._small import positions
 
 EEG = EegConv(channels=6, out=4, dropout=0.5)
 TEXT = Transformer(width=8, depth=2, heads=2, dropout=0.5)

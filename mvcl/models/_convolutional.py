@@ -1,4 +1,4 @@
-"""ResNet under torchvision's parameter names."""
+"""Convolutional networks: ResNet under torchvision's parameter names, and EegConv."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jax.typing import DTypeLike
 
@@ -16,6 +17,7 @@ _INITIAL = {
     "he_fan_out": _layers.he_fan_out,
     "kaiming_uniform": nnx.initializers.variance_scaling(2.0, "fan_in", "uniform"),
 }
+_SIZES = (3, 2, 2, 2, 2, 2)  # kernel and stride of the six blocks of EegConv
 _BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
 
 
@@ -152,3 +154,114 @@ class ResNet:
                 f"batch_groups must be 1 with norm group, which has no batch statistics; got {self.batch_groups}"
             )
         return ResNetEncoder(self, input_shape[-1], dtype=dtype, rngs=rngs)
+
+
+def _stretches(length: int, count: int) -> np.ndarray:
+    """(length, count) weights that average `length` positions over `count` stretches.
+
+    Stretch i is floor(i length / count) to ceil((i + 1) length / count), as in PyTorch's AdaptiveAvgPool1d: for 33
+    positions and 4 stretches 0-8, 8-16, 16-24 and 24-32.
+    """
+    weights = np.zeros((length, count), np.float32)
+    for i in range(count):
+        first, last = i * length // count, -((i + 1) * length // -count)
+        weights[first:last, i] = 1 / (last - first)
+    return weights
+
+
+class _EegBlock(nnx.Module):
+    """Convolution, dropout of whole feature maps, group norm over pairs of feature maps, exact GELU."""
+
+    def __init__(
+        self, channels: int, features: int, size: int, rate: float, *, dtype: DTypeLike, rngs: nnx.Rngs
+    ):
+        self.dtype = dtype
+        conv = partial(_layers.conv, kernel_init=_layers.he_fan_in, use_bias=True, dtype=dtype, rngs=rngs)
+        self.conv = conv(channels, features, size, size, axes=1)
+        self.dropout = _layers.Dropout(rate, broadcast_dims=(1,), rngs=rngs)
+        self.norm = nnx.GroupNorm(
+            features,
+            num_groups=features // 2,
+            epsilon=1e-5,
+            dtype=jnp.float32,
+            use_fast_variance=False,
+            rngs=rngs,
+        )
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return nnx.gelu(self.norm(self.dropout(self.conv(x))), approximate=False).astype(self.dtype)
+
+
+class EegConvEncoder(nnx.Module):
+    """One channel (n, time) or (n, time, 1) -> (n, features) float32. Samples that are NaN count as 0."""
+
+    def __init__(self, config: "EegConv", time: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
+        self.dtype = dtype
+        self.features = config.out * config.stretches
+        self.stretches = config.stretches
+        widths = (1, *(config.channels,) * (len(_SIZES) - 1), config.out)
+        self.blocks = nnx.List(
+            [
+                _EegBlock(before, after, size, config.dropout, dtype=dtype, rngs=rngs)
+                for before, after, size in zip(widths, widths[1:], _SIZES)
+            ]
+        )
+        self.readout = nnx.Linear(
+            config.out, config.out, dtype=dtype, kernel_init=_layers.he_fan_in, rngs=rngs
+        )
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        x = x.reshape(x.shape[0], -1, 1)
+        x = jnp.where(jnp.isnan(x), 0, x).astype(self.dtype)
+        for block in self.blocks:
+            x = block(x)
+        x = self.readout(x).astype(jnp.float32)
+        pooled = jnp.einsum("ntc,ts->nsc", x, _stretches(x.shape[1], self.stretches))
+        return pooled.reshape(x.shape[0], self.features)
+
+
+def positions(time: int) -> int:
+    """Number of positions after the six blocks for `time` samples: 33 for 3000."""
+    for size in _SIZES:
+        time = (time + 2 * (size // 2) - size) // size + 1
+    return time
+
+
+@dataclass(frozen=True)
+class EegConv:
+    """Six strided convolutions and a pointwise read-out over one EEG channel, shared by all channels.
+
+    Kernel and stride are 3, then five times 2, each padded by half a kernel, so that 30 s at 100 Hz become 33
+    positions. Every block is convolution, dropout of whole feature maps, group norm with two feature maps a group,
+    exact GELU; as in the released code (github.com/theabrusch/Multiview_TS_SSL). The last block has `out` channels, a
+    linear layer is applied to each position, and the positions are averaged. 566,016 parameters by default.
+    """
+
+    channels: int = 256
+    """Feature maps of the first five blocks; even."""
+    out: int = 64
+    """Feature maps of the last block and of the read-out; even."""
+    dropout: float = 0.1
+    """Probability that a feature map is dropped in training."""
+    stretches: int = 1
+    """Average over this many equal stretches of time, concatenated in the features; heads and classifiers of the
+    released code use 4."""
+
+    def build(self, input_shape: Sequence[int], *, dtype: DTypeLike, rngs: nnx.Rngs) -> EegConvEncoder:
+        """Build the encoder for one channel of `input_shape` (time,) or (time, 1), or raise ValueError."""
+        _layers.check(self)
+        for name in ("channels", "out"):
+            if getattr(self, name) % 2:
+                raise ValueError(
+                    f"{name} must be even, since group norm pairs channels; got {getattr(self, name)}"
+                )
+        if len(input_shape) not in (1, 2) or min(input_shape) < 1 or tuple(input_shape[1:]) not in ((), (1,)):
+            raise ValueError(
+                f"input_shape of EegConv must be (time,) or (time, 1), one channel per view; got {tuple(input_shape)}"
+            )
+        if positions(input_shape[0]) < self.stretches:
+            raise ValueError(
+                f"stretches must be at most the {positions(input_shape[0])} positions of {input_shape[0]} samples; "
+                f"got {self.stretches}"
+            )
+        return EegConvEncoder(self, input_shape[0], dtype=dtype, rngs=rngs)
