@@ -26,9 +26,6 @@ def find(source: str | Path) -> tuple[Path, str]:
 
     A `str` is the name of a config of the project, NAME or NAME:VARIANT, or else a path, as every `Path` is: FILE.py,
     FILE.py:VARIANT, a config.json or its folder. `./NAME` is a folder with the name of a config.
-
-    Raises:
-      ValueError: there is no such config, its file is in a bucket, or nothing in it has the variant's name.
     """
     name, colon, variant = str(source).rpartition(":")
     if not colon or not re.fullmatch(r"\w+", variant):

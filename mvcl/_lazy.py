@@ -45,11 +45,7 @@ class MissingExtra(ImportError, ValueError):
 
 @contextmanager
 def needed(extra: str, by: str) -> Iterator[None]:
-    """Context for imports that need an extra of pyproject.toml; `by` is what needs them.
-
-    Raises:
-      MissingExtra: a module is not installed; the message names it and the command that installs it.
-    """
+    """Context for imports that need an extra of pyproject.toml; `by`, for the message, is what needs them."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -71,9 +71,6 @@ def channel_probe(
       train: (n, c, d) features of c channels, and (n,) integer labels in [0, num_classes).
       valid, test: the same for early stopping and for the result, the mean over classes of the share that is right.
       seed: of the initial weights and the order of the rows.
-
-    Raises:
-      ValueError: an array is invalid.
     """
     arrays = []
     for name, (features, labels) in (("train", train), ("valid", valid), ("test", test)):
@@ -170,11 +167,9 @@ class Channels(Evaluation):
     probe: ChannelProbe = dataclasses.field(default_factory=ChannelProbe)
 
     def splits(self, available: Sequence[str]) -> tuple[str, ...]:
-        """The names of the two splits."""
         return named_splits(self.of, available)
 
     def check(self, splits: Splits) -> None:
-        """Raise `ValueError` unless the examples are given views, and their features side by side."""
         train, _ = self.splits(tuple(splits))
         if len(splits[train].spec.shapes) < 2 or self.features != "views":
             raise ValueError(

@@ -58,9 +58,7 @@ class LinearProbe:
     epochs: int = 100
     """Passes over the training split."""
     momentum: float = 0.9
-    """Momentum."""
     weight_decay: float = 0.0
-    """Weight decay."""
     decay: Literal["cosine", "linear", "constant", "steps"] = "cosine"
     """Decay of the learning rate, at each step: `cosine` or `linear` to zero, none, or to a tenth at each milestone."""
     milestones: tuple[int, ...] = ()
@@ -109,8 +107,8 @@ class LinearProbe:
     def augmented(self, encode: Augmented, split: str, rows: int, seed: int) -> Batches:
         """The batches of the probe's steps under augmentation, for a split of this many rows."""
         size, per_epoch = self.steps(rows)
-        steps, padding = self.epochs * per_epoch, self.crop_padding
-        return encode(split, batch_size=size, steps=steps, seed=seed, crop_padding=padding)
+        options = {"batch_size": size, "steps": self.epochs * per_epoch, "crop_padding": self.crop_padding}
+        return encode(split, seed=seed, **options)
 
     def factors(self, rows: int) -> np.ndarray:
         """Multiples of the learning rates at each step, for a training split of this many rows."""
@@ -165,9 +163,6 @@ def sgd_probe(
 
     Returns:
       (learning rates,) test accuracies in [0, 1]; NaN where the weights became infinite.
-
-    Raises:
-      ValueError: an array is invalid, or there are fewer batches than steps.
     """
     test, answer = checked_rows("test", test_features, test_labels, num_classes)
     (size, _), factors, step = options.steps(rows), options.factors(rows), 0
@@ -243,21 +238,20 @@ class Classification(Evaluation):
     augmentation only the trained encoder is probed, since every epoch encodes the training split again."""
 
     def check(self, splits: Splits) -> None:
-        """Raise `ValueError` for options that are invalid for these splits."""
         train, _ = self.splits(tuple(splits))
         spec = splits[train].spec
-        if self.linear is not None and self.linear.augment and (spec.given or len(spec.shapes) > 1):
-            what = f"{len(spec.shapes)} images an example"
-            what = f"given views {', '.join(spec.view_names)}" if spec.given else what
+        if self.linear is None:
+            return
+        if self.linear.augment and (spec.given or len(spec.shapes) > 1):
+            views = f"given views {', '.join(spec.view_names)}"
+            what = views if spec.given else f"{len(spec.shapes)} images an example"
             raise ValueError(
                 "evaluation.linear.augment crops and flips images, so the examples must be one image each, got "
                 f"{what}; use augment=False (--evaluation.linear.augment False)"
             )
-        if self.linear is not None:
-            self.linear.check_processes(len(splits[train]))
+        self.linear.check_processes(len(splits[train]))
 
     def splits(self, available: Sequence[str]) -> tuple[str, ...]:
-        """The names of the two splits."""
         return named_splits(self.of, available)
 
     def measure(self, features: Arrays, splits: Splits) -> list[Result]:
@@ -340,7 +334,6 @@ class Classification(Evaluation):
         return [Result("linear, SGD", max(known, default=None), None, chosen), *each]
 
     def score(self, features: Arrays, splits: Splits) -> tuple[str, float]:
-        """Test accuracy of the weighted k-NN."""
         train, test, classes = self._rows(features, splits)
         found = knn_accuracy(train, test, num_classes=classes, k=self.knn_k, temperature=self.knn_temperature)
         return "knn", found

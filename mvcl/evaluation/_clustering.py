@@ -38,21 +38,18 @@ def cluster_scores(
     clusters: int,
     *,
     runs: int = 10,
-    starts: int = 10,
     seed: int = 0,
-    mini_batch_above: int = 0,
+    **options: int,
 ) -> dict[str, np.ndarray]:
     """Agreement of several K-means runs with the classes: "ACC", "NMI", "ARI" and "purity", (runs,) each.
 
     Args:
       features, labels: (n, d) floating, and (n,) integers, the classes.
       seed: of the first run; the following runs add 1 each.
-      starts, mini_batch_above: as for `metrics.k_means`.
+      options: `starts` and `mini_batch_above` of `metrics.k_means`.
     """
     found = [
-        metrics.k_means(
-            features, clusters, seed=seed + run, starts=starts, mini_batch_above=mini_batch_above
-        )[0]
+        metrics.k_means(features, clusters, seed=seed + run, **options)[0]
         for run in track(range(runs), "K-means", runs, "runs")
     ]
     return {name: np.asarray([f(labels, c) for c in found]) for name, f in MEASURES.items()}
@@ -87,11 +84,9 @@ class Clustering(Evaluation):
             raise ValueError(f"evaluation.svm_share must be in [0, 1), got {self.svm_share}")
 
     def of_clusters(self, clusters: int) -> "Clustering":
-        """Use the method's number of clusters, unless `clusters` is set."""
         return dataclasses.replace(self, clusters=self.clusters or clusters)
 
     def check(self, splits: Splits) -> None:
-        """Raise `ValueError` for options that are invalid for these splits."""
         split = splits["train"]
         clusters = self.clusters or len(split.class_names)
         if clusters < 2:
@@ -153,12 +148,10 @@ class Clustering(Evaluation):
 
     def score(self, features: Arrays, splits: Splits) -> tuple[str, float] | None:
         """Clustering accuracy of one K-means run on all views."""
-        split = splits["train"]
+        split, x = splits["train"], features["train"]
         if len(split.class_names) < 2:
             return None
-        found, _ = metrics.k_means(
-            features["train"], self.clusters or len(split.class_names), **self._k_means()
-        )
+        found, _ = metrics.k_means(x, self.clusters or len(split.class_names), **self._k_means())
         return "acc", metrics.clustering_accuracy(split.labels, found)
 
     def warnings(self, rows: Mapping[str, Sequence[Result]]) -> tuple[str, ...]:
@@ -248,7 +241,6 @@ class SingleViews(Evaluation):
     """k-means++ starts of the one K-means run, on the test split."""
 
     def check(self, splits: Splits) -> None:
-        """Raise `ValueError` for splits without classes or given views."""
         train = splits["train"]
         if len(train.class_names) < 2 or not train.spec.view_names:
             raise ValueError(

@@ -63,12 +63,9 @@ def domain_transfer(
     data of the test domain are used.
 
     Args:
-      train: domain name to (n_s, d) features and (n_s,) labels of its training split.
+      train: domain name to (n_s, d) features and (n_s,) labels of its training split; two domains at least.
       test: the same for the test splits; a domain or several, in `train` or not.
       seed: of the held-out rows.
-
-    Raises:
-      ValueError: there are fewer than two training domains, or no test domain.
     """
     if len(train) < 2 or not test:
         raise ValueError(
@@ -124,7 +121,6 @@ class Domains(Evaluation):
 
     @property
     def compared(self) -> bool:
-        """Whether an untrained encoder and the raw input are evaluated too; not with augmentation."""
         return self.baselines and not self._augments
 
     @property
@@ -132,7 +128,6 @@ class Domains(Evaluation):
         return self.linear is not None and self.linear.augment
 
     def check(self, splits: Splits) -> None:
-        """Raise `ValueError` if a split is missing, or the probe's batch does not divide over the processes."""
         self.splits(tuple(splits))
         if self.linear is None:
             return

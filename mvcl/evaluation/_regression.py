@@ -214,7 +214,18 @@ def _regression(
         "the only one",
     )
     if len(candidates) > 1:
-        fitted, held, where = _to_choose(x, y, valid, groups, seed)
+        fitted, held, where = (x, y), valid, "a held-out fifth of it"
+        if held is not None:
+            where = f"the {len(held[0])} rows of the validation split"
+        else:
+            of_row = np.arange(len(x)) if groups is None else np.unique(groups, return_inverse=True)[1]
+            if of_row.shape != (len(x),):
+                raise ValueError(f"groups must be ({len(x)},), one per training row, got {of_row.shape}")
+            if (count := int(of_row.max()) + 1) < 5:
+                raise ValueError(f"5 groups or rows are needed to hold out a fifth, got {count}")
+            out = np.isin(of_row, np.random.default_rng(seed).permutation(count)[: count // 5])
+            fitted, held = (x[~out], y[~out]), (x[out], y[out])
+            where += "" if groups is None else ", by whole groups"
         weights, biases = fit(*fitted, candidates)
         errors = np.abs(weights @ held[0].T + biases[..., None] - held[1]).mean((1, 2))
         candidates, where = candidates[[errors.argmin()]], f"chosen by MAE on {where}"
@@ -246,23 +257,6 @@ def _checked(train: Rows, test: Rows, valid: Rows | None) -> dict[str, Rows]:
     return found
 
 
-def _to_choose(
-    x: np.ndarray, y: np.ndarray, valid: Rows | None, groups: np.ndarray | None, seed: int
-) -> tuple[Rows, Rows, str]:
-    """Rows to fit candidates to, rows that choose among them, and what the latter are."""
-    if valid is not None:
-        return (x, y), valid, f"the {len(valid[0])} rows of the validation split"
-    of_row = np.arange(len(x)) if groups is None else np.unique(groups, return_inverse=True)[1]
-    if of_row.shape != (len(x),):
-        raise ValueError(f"groups must be ({len(x)},), one per training row, got {of_row.shape}")
-    count = int(of_row.max()) + 1
-    if count < 5:
-        raise ValueError(f"5 groups or rows are needed to hold out a fifth, got {count}")
-    out = np.isin(of_row, np.random.default_rng(seed).permutation(count)[: count // 5])
-    where = "a held-out fifth of it" + ("" if groups is None else ", by whole groups")
-    return (x[~out], y[~out]), (x[out], y[out]), where
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Regression(Evaluation):
     """Regression of a score, such as sentiment, from frozen features by a linear layer: MAE, correlation, binary
@@ -276,7 +270,6 @@ class Regression(Evaluation):
         return tuple(name for name in ("train", "valid", "test") if name in available)
 
     def check(self, splits: Splits) -> None:
-        """Raise `ValueError` for splits without scores."""
         if names := splits["train"].class_names:
             raise ValueError(
                 f"evaluation:regression needs scores, the data have {len(names)} classes; use "
@@ -305,11 +298,9 @@ class Predictions(Evaluation):
 
     @property
     def compared(self) -> bool:
-        """False: untrained encoders and raw inputs have no predictions."""
-        return False
+        return False  # untrained encoders and raw inputs have no predictions
 
     def check(self, splits: Splits) -> None:
-        """Raise `ValueError` if train and test have different classes."""
         names = splits["train"].class_names
         if names != splits["test"].class_names:
             raise ValueError(
@@ -335,7 +326,6 @@ class Predictions(Evaluation):
         ]
 
     def score(self, features: Arrays, splits: Splits) -> tuple[str, float] | None:
-        """Test accuracy; None without classes."""
         if not splits["test"].class_names:
             return None
         return "accuracy", self.measure(features, splits)[0].value or 0.0

@@ -51,11 +51,9 @@ class Retrieval(Evaluation):
     retrieved view has a result for the first k only."""
 
     def splits(self, available: Sequence[str]) -> tuple[str, ...]:
-        """The test split, whose examples are queries and candidates."""
         return ("test",)
 
     def check(self, splits: Splits) -> None:
-        """Raise `ValueError` for options that are invalid, or for examples without given views."""
         spec = splits["test"].spec
         if not spec.given or len(spec.shapes) < 2:
             raise ValueError(
@@ -73,29 +71,20 @@ class Retrieval(Evaluation):
     def measure(self, features: Arrays, splits: Splits) -> list[Result]:
         """Recalls: the means "pairs R@k" over ordered pairs of views, and for each score, such as "sum R@k", over
         retrieved views; then those of each pair, "a -> b R@k", and each view, "others -> b, sum R@k", for the first k.
-
-        Raises:
-          ValueError: the features of the views do not have one length.
         """
         split, k = splits["test"], range(len(splits["test"].spec.shapes))
         z = _by_view(features["test"], split)
         names = split.spec.view_names or tuple(f"view {v + 1}" for v in k)
-        queries = [("pairs", f"{names[l]} -> {names[m]}", [l], m) for l, m in itertools.permutations(k, 2)]
-        queries += [
-            (score, f"others -> {names[m]}, {score}", [l for l in k if l != m], m)
-            for score in (*_RANKINGS,)[1:]
-            for m in k
-        ]
         means, single = [], []
-        tracked = track(queries, "retrieval", len(queries), "queries")
-        for score, group in itertools.groupby(tracked, lambda query: query[0]):
-            every, counts, first = [], [], self.ks[0]
-            for _, name, others, target in group:
+        for score in track(_RANKINGS, "retrieval", len(_RANKINGS), "scores"):
+            queries = [(f"others -> {names[m]}, {score}", [l for l in k if l != m], m) for m in k]
+            if score == "pairs":
+                queries = [(f"{names[l]} -> {names[m]}", [l], m) for l, m in itertools.permutations(k, 2)]
+            every, counts = [], []
+            for name, others, target in queries:
                 recalls, rows = _recall(score, others, target, z, split, self.ks)
-                how = _how(score, [rows], len(split))
-                single.append(
-                    Result(f"{name} R@{first}", None if recalls is None else float(recalls[0]), None, how)
-                )
+                value = None if recalls is None else float(recalls[0])
+                single.append(Result(f"{name} R@{self.ks[0]}", value, None, _how(score, [rows], len(split))))
                 if recalls is not None:
                     every.append(recalls)
                     counts.append(rows)

@@ -234,16 +234,11 @@ def study_files() -> list[Path]:
 
 def find(name: str) -> Path:
     """The file of a study, given by the name or as a path; `ValueError` if there is none."""
-    if name.endswith(".py"):
-        if not Path(name).is_file():
-            raise ValueError(f"no study at {name}; `mvcl study --list` lists those of the project")
-        return Path(name)
-    file = _configs.STUDIES / f"{name}.py"
-    if file not in study_files():
-        near = hint(name, [path.stem for path in study_files()])
-        raise ValueError(
-            f"no study {name!r}; {near}`mvcl study --list` lists them; a file of your own ends with .py"
-        )
+    known = {path.stem: path for path in study_files()}
+    file = Path(name) if name.endswith(".py") else known.get(name)
+    if file is None or not file.is_file():
+        lists = "`mvcl study --list` lists them; a file of your own ends with .py"
+        raise ValueError(f"no study {name!r}; {hint(name, list(known))}{lists}")
     return file
 
 

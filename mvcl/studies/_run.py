@@ -82,11 +82,7 @@ def places(study: Study, folder: Path) -> list[Place]:
 
 
 def look(place: Place) -> Look:
-    """Read the state of a place.
-
-    Raises:
-      ValueError: its record is damaged.
-    """
+    """Read the state of a place; `ValueError` if its record is damaged."""
     file = place.file("json")
     if not file.is_file():
         return Look("missing", {})
@@ -123,23 +119,11 @@ def run(study: Study, folder: Path, *, again: bool = False) -> int:
       KeyboardInterrupt: a signal came at another time.
     """
     left, failures = _left(study, folder, again), 0
-    with _ending():
+    with training.handling(signal.default_int_handler):  # a run inside handles both itself
         for place in _progress.track(_taken(left), "runs", len(left), "runs"):
             with _progress.during(place.name):
                 failures += not _done(place)
     return failures
-
-
-@contextlib.contextmanager
-def _ending() -> Iterator[None]:
-    """Context in which SIGTERM and SIGINT raise `KeyboardInterrupt`; in it a run handles both itself."""
-    stop = signal.default_int_handler
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _taken(left: Mapping[Place, float]) -> Iterator[Place]:
@@ -256,7 +240,7 @@ def in_processes(opened: Opened, folder: Path, options: Options) -> None:
     command += ["--workdir", str(folder), "--worker", *["--again"] * options.again]
     processes: list[subprocess.Popen[bytes]] = []
     try:
-        with _ending():
+        with training.handling(signal.default_int_handler):
             if options.slurm is not None:
                 submit = ["sbatch", "--wait", f"--array=0-{options.jobs - 1}", "--signal=B:TERM@120"]
                 submit += [f"--output={logs}/%A_%a.log", *shlex.split(options.slurm)]

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         Interrupted,
         LostProcess,
         compilation_cache,
+        handling,
         join,
         profiler_server,
     )

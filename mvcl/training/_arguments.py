@@ -53,11 +53,7 @@ CHOICES: dict[str, Mapping[str, Callable[[], Any]]] = {
 
 
 def choose(config: Config, path: str, name: str) -> Config:
-    """The config with the field at a dotted path set to the named choice, with the defaults of that choice.
-
-    Raises:
-      ValueError: there is no such field or choice; the message names the nearest.
-    """
+    """The config with the field at a dotted path set to the named choice; a `ValueError` names the nearest."""
     if path not in CHOICES:
         near = hint(path, {field: f"{field}:{name}" for field in CHOICES})
         raise ValueError(

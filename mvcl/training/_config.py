@@ -245,10 +245,8 @@ def suited_to(config: Config, outline: Outline) -> Config:
     """The config, checked, as data and devices fix it.
 
     The number of views is that of the data, if they have one; a batch is at most as large as a table; and
-    views.strategy=fixed rounds n so that it divides over the devices.
-
-    Raises:
-      ValueError: a field is invalid, or a policy normalises other channels than the images have.
+    views.strategy=fixed rounds n so that it divides over the devices. `ValueError` if a field is invalid, or a policy
+    normalises other channels than the images have.
     """
     spec, train = outline.spec, config.train
     k, channels = spec.views, spec.channels

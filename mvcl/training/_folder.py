@@ -34,13 +34,9 @@ class Locked(ValueError):
 
 @contextmanager
 def locked(workdir: Path, name: str = ".lock") -> Iterator[None]:
-    """Lock the folder, which is made if it is missing, for this run.
+    """Lock the folder, which is made if it is missing, for this run; `Locked` if another run holds the lock.
 
     The lock is `flock` of a file, which ends with the process. A folder in a bucket has no lock.
-
-    Raises:
-      Locked: another run holds the lock.
-      ValueError: the folder is not writable.
     """
     try:
         workdir.mkdir(parents=True, exist_ok=True)
@@ -65,8 +61,7 @@ def locked(workdir: Path, name: str = ".lock") -> Iterator[None]:
 def claim(workdir: Path, config: Config) -> None:
     """Write the config, or check that the folder's config is the same; log which user code has changed.
 
-    Raises:
-      ValueError: the folder belongs to another config, or holds other files.
+    `ValueError` if the folder belongs to another config, or holds other files.
     """
     path = workdir / "config.json"
     if not path.is_file():
@@ -169,10 +164,8 @@ class Checkpoints:
         """Open or make a folder, where the `keep` newest checkpoints are kept, and the best.
 
         `scores`, step -> score, higher is better, may change: it counts when the next checkpoint is saved. `read_only`
-        changes nothing, not even what a run that is going on has half written.
-
-        Raises:
-          DamagedCheckpoints: orbax cannot read what the folder says of its checkpoints.
+        changes nothing, not even what a run that is going on has half written. `DamagedCheckpoints` if orbax cannot
+        read what the folder says of them.
         """
         unraisable = sys.unraisablehook
 
@@ -246,11 +239,8 @@ class Checkpoints:
         """The newest readable state and its record, or None if there is no checkpoint.
 
         A checkpoint that cannot be read or fails its digest is moved to `damaged/`, and the previous one is read;
-        with `step`, this one only. `like` is a tree of `jax.ShapeDtypeStruct` with shardings, which may be over other
-        devices than the saved ones.
-
-        Raises:
-          DamagedCheckpoints: no checkpoint can be read, or not the one of `step`.
+        with `step`, this one only; `DamagedCheckpoints` if none can be read. `like` is a tree of `jax.ShapeDtypeStruct`
+        with shardings, which may be over other devices than the saved ones.
         """
         steps = self.steps() if step is None else [step]
         if not steps:

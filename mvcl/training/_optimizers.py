@@ -52,17 +52,9 @@ class Sgd(Optimizer):
     learning_rate: float = 0.1
     """Peak learning rate, for a batch of `reference_batch` examples."""
     momentum: float = 0.9
-    """Momentum."""
-    nesterov: bool = False
-    """Nesterov's momentum."""
 
     def transformation(self, learning_rate: optax.Schedule, decay: Rule) -> Rule:
-        """Weight decay, then momentum, then the learning rate."""
-        return optax.chain(
-            decay,
-            optax.trace(self.momentum, self.nesterov),
-            optax.scale_by_learning_rate(learning_rate),
-        )
+        return optax.chain(decay, optax.trace(self.momentum), optax.scale_by_learning_rate(learning_rate))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,12 +69,8 @@ class AdamW(Optimizer):
     """Added to the root of the second moment."""
 
     def transformation(self, learning_rate: optax.Schedule, decay: Rule) -> Rule:
-        """Adam, then weight decay, then the learning rate."""
-        return optax.chain(
-            optax.scale_by_adam(self.b1, self.b2, self.eps),
-            decay,
-            optax.scale_by_learning_rate(learning_rate),
-        )
+        adam = optax.scale_by_adam(self.b1, self.b2, self.eps)
+        return optax.chain(adam, decay, optax.scale_by_learning_rate(learning_rate))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -102,7 +90,6 @@ class Lars(Optimizer):
     or that of SGD. This is LARC, `clip_lr` in solo-learn."""
 
     def transformation(self, learning_rate: optax.Schedule, decay: Rule) -> Rule:
-        """Weight decay, trust ratio, learning rate, momentum."""
         ratio = optax.scale_by_trust_ratio(trust_coefficient=self.trust_coefficient)
         if self.clip:
             ratio = _clip_by_trust_ratio(self.trust_coefficient, learning_rate)
@@ -135,11 +122,7 @@ OPTIMIZERS: dict[str, Callable[[], Optimizer]] = {"sgd": Sgd, "adamw": AdamW, "l
 def build(
     optimizer: Optimizer, *, examples: int, steps: int, steps_per_epoch: int
 ) -> tuple[Rule, optax.Schedule]:
-    """The update rule of a run of so many steps with n = `examples` in a batch, and its learning-rate schedule.
-
-    Raises:
-      ValueError: a value is out of range.
-    """
+    """The update rule of a run of so many steps with n = `examples` in a batch, and its learning-rate schedule."""
     if optimizer.warmup_epochs < 0:
         raise ValueError(f"optimizer.warmup_epochs must be at least 0, got {optimizer.warmup_epochs}")
     if not 0 <= optimizer.warmup_share <= 0.5 or (optimizer.warmup_share and optimizer.warmup_epochs):

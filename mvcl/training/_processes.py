@@ -8,7 +8,7 @@ import re
 import signal
 import socket
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -186,20 +186,23 @@ def stop_signals(mesh: Mesh) -> Iterator[Stop]:
             raise KeyboardInterrupt
         stop.signal = number
 
+    with handling(handle):
+        yield stop
+
+
+@contextmanager
+def handling(handle: Callable[[int, Any], object]) -> Iterator[None]:
+    """Context in which SIGTERM and SIGINT call a function."""
     before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        yield stop
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
 def profiler_server(port: int) -> None:
-    """Let TensorBoard and XProf capture traces of the first process through a port, while it runs.
-
-    Raises:
-      ValueError: the port is not a free one of this machine.
-    """
+    """Let TensorBoard and XProf capture traces of the first process through a free port, while it runs."""
     if jax.process_index() > 0:
         return
     try:

@@ -41,9 +41,7 @@ def parts(value: Any) -> tuple[Any, dict[str, Any]] | None:
     """The function or class of a part of a config, and all its options with their values; None for a plain value.
 
     For the result of a higher-order function: that function and its arguments, such as `all_pairs` and `pair`.
-
-    Raises:
-      ValueError: an option is positional or unknown.
+    `ValueError` if an option is positional or unknown.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return type(value), {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
@@ -97,10 +95,8 @@ def to_json(config: Config) -> str:
     """The config as JSON text.
 
     `_type` is the import path of a dataclass, `_function` that of a function; the options follow. Code from outside
-    mvcl is named `file.py:name` or `module:name`, with a digest of its source under `_digest`.
-
-    Raises:
-      ValueError: a value is neither plain nor a named function or class; a lambda, for example.
+    mvcl is named `file.py:name` or `module:name`, with a digest of its source under `_digest`. `ValueError` if a value
+    is neither plain nor a named function or class; a lambda, for example.
     """
     return json.dumps(tree(config), indent=2) + "\n"
 
@@ -223,11 +219,7 @@ def digests(node: Any) -> dict[str, str]:
 
 
 def checked(built: Any) -> Any:
-    """A function, or a dataclass that was made from JSON, if its fields have their types.
-
-    Raises:
-      ValueError: one does not.
-    """
+    """A function, or a dataclass that was made from JSON; `ValueError` if a field has not its type."""
     hints = typing.get_type_hints(type(built)) if dataclasses.is_dataclass(built) else {}
     for name in [field.name for field in dataclasses.fields(built)] if hints else ():
         value, kind = getattr(built, name), hints[name]
@@ -242,12 +234,9 @@ def checked(built: Any) -> Any:
 @functools.cache  # a study names the same classes in each of its cells
 def digest(named: Any) -> str:
     """16 hexadecimal digits: a hash of the source of a function, or of a class's methods, and of the user's code that
-    they refer to.
+    they refer to: functions, classes and plain constants of the user's files, not those of installed packages.
 
-    It covers functions, classes and plain constants of the user's files, not those of installed packages.
-
-    Raises:
-      ValueError: a function has no source, as in an interactive session.
+    `ValueError` if a function has no source, as in an interactive session.
     """
     sources: dict[str, str] = {}
     installed = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))

