@@ -49,11 +49,12 @@ def dimensions(found, output):
 
 
 def test_images_are_measured_by_their_drawn_views(tmp_path):
-    """Four views; training has three."""
-    run, state, found = measured(config(), out=tmp_path / "geometry.json", views=4)
+    """Four views; training has three, of which one is flipped."""
+    policies = (POLICY, dataclasses.replace(POLICY, flip_probability=1.0), POLICY)
+    flipped = config(views=Views(k=3, policies=policies))
+    run, state, found = measured(flipped, out=tmp_path / "geometry.json", views=4)
     split, rows = run.splits["test"], np.arange(12)
-    policies = [*run.config.policies, run.config.policies[0]]
-    draw = jax.jit(lambda x: augment.draw_views(policies, x, 1_000_003, 0 * rows, rows))
+    draw = jax.jit(lambda x: augment.draw_views([*policies, POLICY], x, 1_000_003, 0 * rows, rows))
     views = draw(split.take(rows)[0])
     features = jax.jit(run.program.learner.features, static_argnums=3)
     for output in ("encoder", "head"):
