@@ -89,12 +89,10 @@ def test_rest_is_the_probe_on_all_other_domains(rng):
 def test_fits_once_for_results_and_files(rng, tmp_path, monkeypatch):
     splits = data.Synthetic(domains=("a", "b", "c"), classes=3, examples=90).open()
     protocol, fits, probe = evaluation.Domains(), [], _domains.linear_probe
-    features = {
-        n: rng.normal(size=(len(splits[n]), 2)).astype(np.float32) for n in protocol.splits(tuple(splits))
-    }
-    monkeypatch.setattr(
-        _domains, "linear_probe", lambda *given, **more: fits.append(1) or probe(*given, **more)
-    )
+    names = protocol.splits(tuple(splits))
+    features = {n: rng.normal(size=(len(splits[n]), 2)).astype(np.float32) for n in names}
+    counted = lambda *given, **more: fits.append(1) or probe(*given, **more)  # noqa: E731
+    monkeypatch.setattr(_domains, "linear_probe", counted)
     results = protocol.measure_trained(features, splits, None, tmp_path)
     assert len(fits) == 3  # each of the two domains of pre-training, and both together
     assert [result.name for result in results] == ["2 to 1", "1 to 1", "a to c", "b to c"]

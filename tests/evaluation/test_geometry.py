@@ -108,9 +108,7 @@ def test_missing_views_are_not_read(rng):
 
 
 def test_views_of_different_lengths_have_no_pairs(rng):
-    found = evaluation.geometry(
-        [rng.normal(size=(20, 3)), rng.normal(size=(20, 4)), rng.normal(size=(20, 3))]
-    )
+    found = evaluation.geometry([rng.normal(size=(20, d)) for d in (3, 4, 3)])
     assert list(found.rows) == ["view 1", "view 2", "view 3", "mean"]
     assert np.isfinite(found.alignment[0, 2])
     assert np.isnan(found.alignment[1]).all()

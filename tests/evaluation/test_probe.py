@@ -56,9 +56,8 @@ def test_linear_probe_on_digits_pixels(digits):
     (accuracy,), penalty = linear_probe(*digits, num_classes=10)
     (x, y), (test, answer) = digits
     scale = StandardScaler().fit(x)
-    reference = LogisticRegression(C=1 / (len(x) * penalty), max_iter=5000, tol=1e-6).fit(
-        scale.transform(x), y
-    )
+    reference = LogisticRegression(C=1 / (len(x) * penalty), max_iter=5000, tol=1e-6)
+    reference.fit(scale.transform(x), y)
     assert abs(accuracy - reference.score(scale.transform(test), answer)) <= 1.01 / 360
     assert 0.95 < accuracy < 0.99
 
@@ -118,9 +117,7 @@ def test_bad_input(digits):
         few_label_probe((x, y), (test, answer), num_classes=10, labels_per_class=50)
     with pytest.raises(ValueError, match=r"train_labels must be in \[0, 5\), got 0 to 9"):
         linear_probe((x, y), (test, answer), num_classes=5)
-    with pytest.raises(
-        ValueError, match="train_features and test_features must be equally wide, got 3 for test and 64"
-    ):
+    with pytest.raises(ValueError, match="and test_features must be equally wide, got 3 for test and 64"):
         linear_probe((x, y), (test[:, :3], answer), num_classes=10)
     with pytest.raises(ValueError, match="test_labels must be 100 integers"):
         linear_probe((x, y), (test, answer[:7]), num_classes=10)

@@ -118,9 +118,8 @@ def test_layers_follow_adamw(rng, decay):
                 update = (m / (1 - 0.9 ** (step + 1))) / (np.sqrt(v / (1 - 0.999 ** (step + 1))) + 1e-8)
                 scale = (1 + np.cos(np.pi * step / steps)) / 2 if decay == "cosine" else 1
                 w = w - rate * scale * (update + decay_of_weights * w)
-            np.testing.assert_allclose(
-                np.append(found[r, layer], found_bias[r, layer]), w, rtol=2e-4, atol=2e-5
-            )
+            both = np.append(found[r, layer], found_bias[r, layer])
+            np.testing.assert_allclose(both, w, rtol=2e-4, atol=2e-5)
 
 
 def test_the_last_rows_of_an_epoch_are_a_smaller_batch():
@@ -141,14 +140,11 @@ def test_rate_has_the_least_error_on_the_validation_split(rng):
     rows = ((x, x @ w), (t, t @ w))
     chosen = evaluation.mae_probe(*rows, probe=probe, valid=(v, v @ w))
     held_out = evaluation.mae_probe(*rows, probe=probe)
-    alone = [
-        evaluation.mae_probe(*rows, probe=dataclasses.replace(probe, learning_rates=(rate,)))[0]
-        for rate in rates
-    ]
+    each = [dataclasses.replace(probe, learning_rates=(rate,)) for rate in rates]
+    alone = [evaluation.mae_probe(*rows, probe=of)[0] for of in each]
     assert alone[1].value < 0.5 * min(alone[0].value, alone[2].value)
     assert chosen[0].value == held_out[0].value == alone[1].value
-    best = dataclasses.replace(probe, learning_rates=(rates[1],))
-    on_validation = evaluation.mae_probe(rows[0], (v, v @ w), probe=best)
+    on_validation = evaluation.mae_probe(rows[0], (v, v @ w), probe=each[1])
     assert chosen[-1].name == "validation MAE"
     assert chosen[-1].value == pytest.approx(on_validation[0].value)
     assert [result.name for result in held_out] == [result.name for result in chosen[:-1]]

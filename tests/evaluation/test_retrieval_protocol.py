@@ -32,10 +32,8 @@ def by_hand(name, z, others, target, k, rows):
 
 
 def split_of(rows, shapes, present=None, names=NAMES):
-    arrays = tuple(np.ones((rows, *shape), np.float32) for shape in shapes)
-    return data.in_memory(
-        arrays, np.zeros(rows, np.int32), ("a",), view_names=names, given=True, present=present
-    )
+    arrays, labels = tuple(np.ones((rows, *shape), np.float32) for shape in shapes), np.zeros(rows, np.int32)
+    return data.in_memory(arrays, labels, ("a",), view_names=names, given=True, present=present)
 
 
 @pytest.fixture
@@ -105,16 +103,13 @@ def test_views_without_common_rows_are_not_measured(features):
     assert result.value is None
     assert result.protocol == "not measured: fewer than 2 of 29 rows have the views that are needed"
     assert found["sum R@1"].value is None
-    assert found["pairs R@1"].value == np.mean(
-        [found[f"{a} R@1"].value for a in ("text -> audio", "audio -> text")]
-    )
+    both = [found[f"{pair} R@1"].value for pair in ("text -> audio", "audio -> text")]
+    assert found["pairs R@1"].value == np.mean(both)
     assert found["pairs R@1"].protocol.startswith(
         "mean over 2 ordered pairs of views of the share of 29 rows"
     )
-    present[:] = False
-    assert (
-        evaluation.Retrieval().score({"test": features}, {"test": split_of(29, [(2,)] * 3, present)}) is None
-    )
+    split = split_of(29, [(2,)] * 3, np.zeros((29, 3), bool))
+    assert evaluation.Retrieval().score({"test": features}, {"test": split}) is None
 
 
 def test_raw_views_are_compared_if_their_shapes_agree(features):

@@ -96,9 +96,8 @@ def test_reports_the_best_rate_and_each(rng):
 
 
 def test_with_augmentation_the_batches_come_from_the_encoder(rng):
-    results, (protocol, features, splits) = protocol_results(
-        rng, LinearProbe(epochs=2, batch_size=32, crop_padding=4)
-    )
+    probe = LinearProbe(epochs=2, batch_size=32, crop_padding=4)
+    results, (protocol, features, splits) = protocol_results(rng, probe)
     assert "linear, SGD" not in results
     asked = []
 
@@ -115,11 +114,9 @@ def test_with_augmentation_the_batches_come_from_the_encoder(rng):
 
 def test_too_few_batches_are_an_error(rng):
     x, y = classes(rng, 40)
-    batches = evaluation.shuffled(x, y, batch_size=8, epochs=1)
+    batches, options = evaluation.shuffled(x, y, batch_size=8, epochs=1), LinearProbe(epochs=2, batch_size=8)
     with pytest.raises(ValueError, match="batches must have 10 batches, got 5"):
-        evaluation.sgd_probe(
-            batches, x, y, num_classes=3, rows=40, options=LinearProbe(epochs=2, batch_size=8)
-        )
+        evaluation.sgd_probe(batches, x, y, num_classes=3, rows=40, options=options)
 
 
 @pytest.mark.parametrize(

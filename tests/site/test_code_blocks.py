@@ -6,6 +6,7 @@ also runs the commands: short trainings of small networks, in a folder with what
 
 import doctest
 import importlib.util
+import itertools
 import os
 import re
 import shlex
@@ -20,6 +21,7 @@ from typing import Any, NamedTuple
 import matplotlib
 import numpy as np
 import pytest
+from markdown_it import MarkdownIt
 from PIL import Image
 
 from docs import site
@@ -28,7 +30,6 @@ from mvcl import cli, data, training
 ROOT = Path(__file__).parents[2]
 FILES = (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))
 PAGES = sorted(page.relative_to(ROOT).as_posix() for page in FILES)
-FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 # Commands that are not run: what `Command.text` starts with, and why. Those of `mvcl` are parsed nevertheless.
 NOT_RUN = {
@@ -94,11 +95,11 @@ class Command(NamedTuple):
 
 
 def blocks(page: str) -> Iterator[Block]:
-    text, end = (ROOT / page).read_text(encoding="utf-8"), 0
-    for found in FENCE.finditer(text):
-        follows = end > 0 and not text[end : found.start()].strip()
-        yield Block(page, text.count("\n", 0, found.start()) + 1, found[1], found[2], follows)
-        end = found.end()
+    tokens = MarkdownIt().parse((ROOT / page).read_text(encoding="utf-8"))
+    for before, token in itertools.pairwise([None, *tokens]):
+        if token.type in ("fence", "code_block"):
+            follows = before is not None and before.type == "fence"
+            yield Block(page, token.map[0] + 1, token.info, token.content, follows)
 
 
 def commands(block: Block) -> Iterator[Command]:
@@ -169,12 +170,9 @@ def same(printed: str, claimed: str) -> bool:
 
 
 def test_blocks_are_python_shell_or_text():
-    """No block is without a language, or of one that nothing checks; no fence is missed."""
-    assert {block.language for block in BLOCKS} == {"python", "sh", "text"}
-    for page in PAGES:
-        text = (ROOT / page).read_text(encoding="utf-8")
-        opened = len(re.findall(r"^ *`{3,}", FENCE.sub("", text), re.MULTILINE))
-        assert opened == 2 * len(re.findall(r"^`{3,}\{[\w-]+\}", text, re.MULTILINE)), page
+    """No block is without a language, or of one that nothing checks; those in braces are directives of the site."""
+    languages = {block.language for block in BLOCKS}
+    assert {language for language in languages if language[:1] != "{"} == {"python", "sh", "text"}
 
 
 @pytest.mark.parametrize("page", marked("python", slow=SLOW, exhaustive=SECONDS))
@@ -301,22 +299,20 @@ def test_commands_run(page, folder, trained, capsys):
         for run in runs(command):
             if not run.exists():
                 shutil.copytree(trained, run)
-        code, printed = run_command(command, capsys)
+        shorter = next(
+            (options for pattern, options in SHORTER.items() if re.match(pattern, command.text)), ""
+        )
+        words = [*command.words, *("" if {"--help", "--dry-run"} & set(command.words) else shorter).split()]
+        if words[0] == "mvcl":
+            code, printed = called(words[1:], capsys)
+        else:
+            path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]])
+            paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+            words[0] = sys.executable if words[0] == "python" else words[0]
+            environment = os.environ | {"PATH": path, "PYTHONPATH": paths} | command.variables
+            found = subprocess.run(words, env=environment, capture_output=True, text=True)
+            code, printed = found.returncode, found.stdout + found.stderr
         assert code == 0, f"{command.place}: {printed}"
-
-
-def run_command(command: Command, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
-    """Exit code and output of a command, shortened if it trains."""
-    shorter = next((options for pattern, options in SHORTER.items() if re.match(pattern, command.text)), "")
-    words = [*command.words, *("" if {"--help", "--dry-run"} & set(command.words) else shorter).split()]
-    if words[0] == "mvcl":
-        return called(words[1:], capsys)
-    path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]])
-    paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    words[0] = sys.executable if words[0] == "python" else words[0]
-    environment = os.environ | {"PATH": path, "PYTHONPATH": paths} | command.variables
-    found = subprocess.run(words, env=environment, capture_output=True, text=True)
-    return found.returncode, found.stdout + found.stderr
 
 
 @pytest.mark.exhaustive
