@@ -90,6 +90,12 @@ def test_slurm_dry_run_and_run(mocks):
     assert "a config is required" in none.stderr
 
 
+def pod(*words, env, code=0):
+    done = run(LAUNCH / "tpu_pod.sh", *words, env=env)
+    assert done.returncode == code, done.stderr
+    return done
+
+
 POD = {"PROJECT": "science", "ZONE": "z1", "NAME": "pod", "POLL_SECONDS": "0"}
 
 
@@ -97,19 +103,15 @@ def test_pod_dry_run_runs_nothing(mocks):
     for tool in ("gcloud", "git"):
         mocks(tool, "exit 9")
     for command in ("up", "keep", "status", "stop", "delete"):
-        dry = run(LAUNCH / "tpu_pod.sh", "--dry-run", command, env=mocks.env | POD)
-        assert dry.returncode == 0, dry.stderr
-        assert "--project=science --zone=z1" in dry.stdout
+        assert "--project=science --zone=z1" in pod("--dry-run", command, env=mocks.env | POD).stdout
     with pytest.raises(FileNotFoundError):
         mocks.calls()
 
 
 def test_pod_needs_its_settings(mocks):
-    refused = run(LAUNCH / "tpu_pod.sh", "up", env=mocks.env | {"PROJECT": "my-project"})
-    assert refused.returncode == 2
-    assert "set PROJECT" in refused.stderr
-    assert run(LAUNCH / "tpu_pod.sh", "upp").returncode == 2
-    assert "To fill in" in run(LAUNCH / "tpu_pod.sh", "--help").stdout
+    assert "set PROJECT" in pod("up", env=mocks.env | {"PROJECT": "my-project"}, code=2).stderr
+    pod("upp", env={}, code=2)
+    assert "To fill in" in pod("--help", env={}).stdout
 
 
 # A slice that exists after its creation. Commands for its workers run here, with a separate home folder.
@@ -155,8 +157,7 @@ def worker(mocks, tmp_path):
 def test_pod_creates_installs_and_runs(mocks, worker):
     options = "objective:m3g --train.epochs 3"
     env = worker | {"OPTIONS": options, "MVCL_EXIT": "0", "WORKDIR": "/mnt/share/runs/x"}
-    up = run(LAUNCH / "tpu_pod.sh", "up", env=env)
-    assert up.returncode == 0, up.stderr
+    up = pod("up", env=env)
     assert f"mvcl train koromilas/cifar --workdir /mnt/share/runs/x {options}" in up.stdout
     home = Path(worker["HOME"])
     assert (home / "mvcl" / "pyproject.toml").is_file()  # the archive arrived complete
@@ -167,23 +168,17 @@ def test_pod_creates_installs_and_runs(mocks, worker):
     assert create[1] == "alpha"  # only there has `create` the option
     assert {"--autocheckpoint-enabled", "--spot", "--version=v2-alpha-tpuv6e"} < set(create)
     # a second call finds the slice, and the exit code of the run is that of the script
-    again = run(LAUNCH / "tpu_pod.sh", "up", env=env | {"MVCL_EXIT": "3"})
-    assert again.returncode == 3
-    assert "slice pod exists" in again.stdout
-    ended = run(LAUNCH / "tpu_pod.sh", "status", env=env)
-    assert "ended with exit code 3" in ended.stdout
+    assert "slice pod exists" in pod("up", env=env | {"MVCL_EXIT": "3"}, code=3).stdout
+    assert "ended with exit code 3" in pod("status", env=env).stdout
 
 
 def test_pod_stop_sends_sigterm(worker):
     env = worker | {"MVCL_TENTHS": "300"}
     for command in ("create", "install", "run"):
-        done = run(LAUNCH / "tpu_pod.sh", command, env=env)
-        assert done.returncode == 0, done.stderr
-    assert "running" in run(LAUNCH / "tpu_pod.sh", "status", env=env).stdout
+        pod(command, env=env)
+    assert "running" in pod("status", env=env).stdout
     run(LAUNCH / "tpu_pod.sh", "stop", env=env)
-    followed = run(LAUNCH / "tpu_pod.sh", "logs", env=env)
-    assert followed.returncode == 143
-    assert "saved" in followed.stdout
+    assert "saved" in pod("logs", env=env, code=143).stdout
 
 
 def test_pod_is_created_again_after_preemption(mocks, worker):
@@ -193,15 +188,12 @@ def test_pod_is_created_again_after_preemption(mocks, worker):
         'case "$*" in *tail*) if [ ! -f "$STATE.once" ]; then touch "$STATE.once"; echo PREEMPTED > "$STATE"; '
         f"exit 255; fi ;; esac\n{GCLOUD}",
     )
-    kept = run(LAUNCH / "tpu_pod.sh", "keep", env=worker | {"MVCL_EXIT": "0"})
-    assert kept.returncode == 0, kept.stderr
-    assert "slice pod no longer exists" in kept.stderr
+    assert "slice pod no longer exists" in pod("keep", env=worker | {"MVCL_EXIT": "0"}).stderr
     assert [verb for verb in verbs(mocks) if verb in ("create", "delete")] == ["create", "delete", "create"]
 
 
 def test_pod_without_the_options(mocks, worker):
-    done = run(LAUNCH / "tpu_pod.sh", "create", env=worker | {"SPOT": "0", "AUTOCHECKPOINT": "0"})
-    assert done.returncode == 0, done.stderr
+    pod("create", env=worker | {"SPOT": "0", "AUTOCHECKPOINT": "0"})
     assert mocks.calls()[-1] == [
         *("gcloud", "compute", "tpus", "tpu-vm", "create", "pod", "--project=science", "--zone=z1"),
         *("--accelerator-type=v6e-64", "--version=v2-alpha-tpuv6e"),
@@ -210,8 +202,7 @@ def test_pod_without_the_options(mocks, worker):
 
 def test_pod_of_several_slices_with_its_run_in_a_bucket(mocks, worker):
     env = worker | {"SLICES": "2", "WORKDIR": "gs://bucket/runs/x"}
-    up = run(LAUNCH / "tpu_pod.sh", "up", env=env)
-    assert up.returncode == 0, up.stderr
+    up = pod("up", env=env)
     assert "--workdir gs://bucket/runs/x --mesh.slices 2" in up.stdout
     calls = [call for call in mocks.calls() if call[0] == "gcloud"]
     assert all("queued-resources" in call for call in calls)
@@ -223,7 +214,7 @@ def test_pod_of_several_slices_with_its_run_in_a_bucket(mocks, worker):
     assert "--node=0" in everywhere[-1]  # the log
     assert "mount" not in str(everywhere)
     assert ".[tpu,bucket]" in (Path(worker["HOME"]) / "pip.log").read_text()
-    assert run(LAUNCH / "tpu_pod.sh", "delete", env=env).returncode == 0
+    pod("delete", env=env)
     assert "--force" in mocks.calls()[-1]
 
 
@@ -238,7 +229,6 @@ def test_pod_of_several_slices_with_its_run_in_a_bucket(mocks, worker):
 def test_pod_run_that_the_platform_ends_is_started_again(worker, first, second, code, printed):
     mvcl = Path(worker["HOME"]) / "venv" / "bin" / "mvcl"
     mvcl.write_text(f"#!/bin/bash\nif [ -f ~/once ]; then {second}; fi; touch ~/once; {first}\n")
-    kept = run(LAUNCH / "tpu_pod.sh", "keep", env=worker)
-    assert kept.returncode == code, kept.stderr
+    kept = pod("keep", env=worker, code=code)
     assert kept.stderr.count("the platform has stopped the run") == 1
     assert all(word in kept.stdout for word in printed)

@@ -118,6 +118,13 @@ def test_raises_on_a_read_only_folder(tiny, tmp_path):
         training.train(tiny, tmp_path / "file" / "run")
 
 
+def test_a_non_finite_loss_ends_the_run(tiny, tmp_path):
+    far = changed(tiny, {"optimizer": training.Sgd(learning_rate=1e38)})
+    with pytest.raises(training.Diverged, match=r"the loss is (nan|inf) at step 2; there is no checkpoint"):
+        training.train(far, tmp_path)
+    assert not list(tmp_path.glob("checkpoints/*/state"))
+
+
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])
 def test_a_non_finite_loss_is_named(loss):
     """The last of three steps ended with step 7; the second's loss is not finite."""
