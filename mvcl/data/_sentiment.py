@@ -1,19 +1,24 @@
 """Utterances as text, audio and vision feature sequences, with a sentiment score for regression."""
 
+import csv
 import dataclasses
-from collections.abc import Mapping, Sequence
+import io
+import pickle
+import re
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+from mvcl import _files
 from mvcl.data._prepared import Conversion, Item, Preparer, open_prepared
 from mvcl.data._splits import ExampleSpec, Outline, Split
-from mvcl.data._utterances import VIEWS, read_files, read_raw
 
+VIEWS = ("text", "audio", "vision")
 Dataset = Literal["mosei", "chsims"]
-# Training utterances; then the longest sequences of the files that MMSA publishes, unaligned_50.pkl of CMU-MOSEI and
-# unaligned_39.pkl of CH-SIMS.
+# Training utterances; then the longest sequences of the files that MMSA publishes.
 _PUBLISHED: dict[str, tuple[int, tuple[int, int, int]]] = {
     "mosei": (16_326, (50, 500, 500)),
     "chsims": (1_368, (39, 400, 55)),
@@ -21,19 +26,19 @@ _PUBLISHED: dict[str, tuple[int, tuple[int, int, int]]] = {
 # BERT base, HuBERT large, CLIP ViT-L/14's projection.
 _WIDTHS = (768, 1024, 768)
 BLOCK = 256  # utterances that are converted together
+_SPLITS = {"train": "train", "valid": "valid", "val": "valid", "dev": "valid", "test": "test"}
+_RANGE = {"mosei": 3.0, "chsims": 1.0}  # scores are in [-3, 3] and [-1, 1]
+_COLUMNS = ("name", "split", "label")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrepareSentiment(Preparer):
     """Write utterances as ArrayRecord files, without padding; later reads are by row and need no pickle."""
 
-    source: str = ""
-    """A .pkl file as MMSA distributes it, an .npz file, or a folder train/text.npy and so on."""
     labels: str = ""
-    """Instead of `source`: the table of utterances whose features are one file each, a .csv with the columns name,
-    split and label, or MERBench's label.npz."""
+    """Table of the utterances: a .csv with the columns name, split and label, or MERBench's label.npz."""
     text: str = ""
-    """With `labels`: folder of text features, NAME.npy for each utterance or a folder NAME of frames, or an .npz."""
+    """Folder of text features, NAME.npy for each utterance or a folder NAME of frames, or an .npz with arrays NAME."""
     audio: str = ""
     """The same for audio."""
     vision: str = ""
@@ -44,44 +49,41 @@ class PrepareSentiment(Preparer):
     dataset: Dataset = "mosei"
     """Data set, which fixes the range of the scores: mosei [-3, 3], chsims [-1, 1]."""
     allow_pickle: bool = False
-    """Read a .pkl file or label.npz; only numpy arrays and plain containers are allowed in it."""
+    """Read label.npz, which is pickled; only dicts, texts and numbers are allowed in it."""
 
     def _name(self) -> str:
         return f"sentiment_{self.dataset}"
 
     def _conversion(self) -> Conversion:
-        features = dict(zip(VIEWS, (self.text, self.audio, self.vision)))
-        if bool(self.source) == bool(self.labels) or (self.source and any(features.values())):
-            raise ValueError("give --source, or --labels with --text, --audio and --vision")
         most = self.max_length or _PUBLISHED[self.dataset][1]
         if len(most) != len(VIEWS) or min(most) < 1:
             raise ValueError(f"--max-length must be 3 positive numbers, got {self.max_length}")
-        if self.labels:
-            splits = read_files(Path(self.labels), features, self.dataset, self.allow_pickle)
-        else:
-            splits = read_raw(Path(self.source), self.allow_pickle, self.dataset)
+        splits = _scores(Path(self.labels), self.dataset, self.allow_pickle)
+        every = [name for part in splits.values() for name in part]
+        given = zip(VIEWS, (self.text, self.audio, self.vision))
+        widths, readers = zip(*(_features(view, path, every) for view, path in given))
         parts = {
-            f"{name}-{start:06d}": (name, range(start, min(start + BLOCK, len(split.labels))))
-            for name, split in splits.items()
-            for start in range(0, len(split.labels), BLOCK)
+            f"{split}-{start:06d}": (split, list(part)[start : start + BLOCK])
+            for split, part in splits.items()
+            for start in range(0, len(part), BLOCK)
         }
 
-        def read(name: str) -> Item:
-            part, rows = parts[name]
-            split = splits[part]
-            cuts = [[shortened(cut, t) for cut, t in zip(split.cuts(row), most)] for row in rows]
+        def read(block: str) -> Item:
+            split, names = parts[block]
+            cuts = [[shortened(of(name), t) for of, t in zip(readers, most)] for name in names]
             views = [np.concatenate(view) for view in zip(*cuts)]  # of all rows of the block
             facts = {
-                "split": part,
-                "labels": split.labels[rows].tolist(),
-                "ids": None if split.ids is None else [split.ids[row] for row in rows],
+                "split": split,
+                "labels": [splits[split][name] for name in names],
+                # VIDEO_CLIP as MMSA writes it, VIDEO$_$CLIP
+                "ids": [re.sub(r"(?<=.)_(?=\d+$)", "$_$", name) for name in names],
                 "lengths": [[len(cut) for cut in record] for record in cuts],
                 "sums": [view.sum(0, dtype=np.float64).tolist() for view in views],
                 "squares": [np.square(view, dtype=np.float64).sum(0).tolist() for view in views],
             }
             return [b"".join(cut.astype("<f4").tobytes() for cut in record) for record in cuts], facts
 
-        settings = {"dataset": self.dataset, "shapes": list(zip(most, splits["train"].widths))}
+        settings = {"dataset": self.dataset, "shapes": list(zip(most, widths))}
         return settings, list(parts), read, 0
 
 
@@ -111,13 +113,10 @@ class Sentiment:
             if lengths.shape != (len(labels), len(VIEWS)) or (lengths < 0).any() or (lengths > most).any():
                 raise ValueError("its lengths are out of range")
             moments = _moments([item for item in items if item["split"] == "train"], widths)
-            groups = None
-            if all(item["ids"] is not None for item in items):
-                # MMSA joins video and clip by `$_$`, CH-SIMS by `/`.
-                videos = [str(one).split("$_$")[0].split("/")[0] for item in items for one in item["ids"]]
-                groups = np.unique(videos, return_inverse=True)[1].astype(np.int32)
-                if len(groups) != len(labels):
-                    raise ValueError(f"it needs an id for each of {len(labels)} utterances")
+            videos = [str(one).split("$_$")[0] for item in items for one in item["ids"]]
+            groups = np.unique(videos, return_inverse=True)[1].astype(np.int32)
+            if len(groups) != len(labels):
+                raise ValueError(f"it needs an id for each of {len(labels)} utterances")
         shapes = tuple(zip(lengths.max(0, initial=1).tolist(), widths.tolist()))
 
         def read(row: int, epoch: int) -> tuple[np.ndarray, ...]:
@@ -165,3 +164,125 @@ def _moments(items: Sequence[Mapping[str, Any]], widths: np.ndarray) -> list[tup
         deviation = np.sqrt(np.where(changes, variance, 1))
         found.append((mean.astype(np.float32), deviation.astype(np.float32)))
     return found
+
+
+# A table of scores, and a file of features for each utterance
+
+
+def _scores(path: Path, dataset: str, allow_pickle: bool) -> dict[str, dict[str, float]]:
+    """The score of each utterance by name, by split; train first.
+
+    Raises:
+      ValueError: the table is missing, damaged or pickled, or lacks something; the message names it.
+    """
+    with _files.reading(path, "table of utterances (--labels, a .csv or MERBench's label.npz)"):
+        found: dict[str, dict[str, float]] = {}
+        for name, split, score in _rows_of(path, allow_pickle):
+            if split not in _SPLITS:
+                raise ValueError(f"the split of {name!r} must be one of {', '.join(_SPLITS)}, got {split!r}")
+            if not name or Path(name).name != name or any(name in part for part in found.values()):
+                raise ValueError(f"name {name!r} must be a file name without a folder, and there once")
+            bound, number = _RANGE[dataset], float(np.float32(score))
+            if not abs(number) <= bound + 1e-3:  # NaN too
+                raise ValueError(
+                    f"the label of {name} must be in [{-bound}, {bound}] for {dataset}, got {number}"
+                )
+            found.setdefault(_SPLITS[split], {})[name] = number
+        if missing := [name for name in ("train", "test") if name not in found]:
+            raise ValueError(f"it has no split {missing[0]}; it has {', '.join(found) or 'nothing'}")
+        return {name: found[name] for name in ("train", "valid", "test") if name in found}
+
+
+def _rows_of(path: Path, allow_pickle: bool) -> Iterator[tuple[str, str, Any]]:
+    """Name, split and score of each utterance of a .csv, or of MERBench's label.npz, in which SPLIT_corpus is a pickled
+    dict of NAME to a dict with the score `val`."""
+    if path.suffix == ".csv":
+        with open(path, newline="", encoding="utf-8-sig") as text:
+            reader = csv.DictReader(text)
+            there = reader.fieldnames or ()
+            if lacking := [name for name in _COLUMNS if name not in there]:
+                raise ValueError(f"it lacks the column {lacking[0]}; it has {', '.join(there) or 'nothing'}")
+            yield from ((row["name"] or "", row["split"] or "", row["label"]) for row in reader)
+        return
+    if path.suffix == ".npz" and not allow_pickle:
+        raise ValueError(
+            f"{path} has pickles, which are read only with --allow-pickle, and then only dicts, texts and numbers"
+        )
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.namelist():
+            file = io.BytesIO(archive.read(member))
+            np.lib.format.read_magic(file)
+            np.lib.format.read_array_header_1_0(file)
+            (corpus,) = _Unpickler(file).load().state[4]
+            split = member.removesuffix(".npy").removesuffix("_corpus")
+            yield from ((str(name), split, entry["val"]) for name, entry in corpus.items())
+
+
+class _Stub:
+    """Stands for numpy's array of one object and for its dtypes: their arguments and state, as a pickle has them."""
+
+    state: Any = ()
+
+    def __init__(self, *arguments: Any) -> None:
+        self.arguments = arguments
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+
+_ADMITTED: dict[tuple[str, str], Any] = {
+    ("numpy.core.multiarray", "_reconstruct"): _Stub,
+    ("numpy.core.multiarray", "scalar"): lambda dtype, raw: np.frombuffer(raw, dtype.arguments[0])[0],
+    ("numpy", "ndarray"): None,  # named in calls of _reconstruct
+    ("numpy", "dtype"): _Stub,
+}
+
+
+class _Unpickler(pickle.Unpickler):
+    """Reads numbers, text, containers and an array of one object; any other name raises before it is looked up."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """The replacement of an allowed name."""
+        key = (module.replace("numpy._core.", "numpy.core."), name)
+        if key not in _ADMITTED:
+            raise pickle.UnpicklingError(f"it uses {module}.{name}; allowed are dicts, texts and numbers")
+        return _ADMITTED[key]
+
+
+def _features(view: str, given: str, names: Sequence[str]) -> tuple[int, Callable[[str], np.ndarray]]:
+    """Of one view: width, and a reader by name of (t, d), t = 0 where the utterance lacks the view."""
+    path, archive = Path(given), None
+    if not given or not path.is_dir():
+        with _files.reading(given, f"--{view}, a folder with NAME.npy for each utterance, or an .npz"):
+            archive = np.load(path, allow_pickle=False)
+
+    def rows(name: str) -> np.ndarray:
+        with _files.reading(path / name, f"--{view} of an utterance, numbers (time, d) or (d,)"):
+            if archive is not None:
+                array = archive[name]
+            elif (file := path / f"{name}.npy").is_file():
+                array = np.load(file, mmap_mode="r", allow_pickle=False)
+            elif (path / name).is_dir():
+                files = sorted((path / name).glob("*.npy"))
+                frames = [np.load(frame, allow_pickle=False).reshape(-1) for frame in files]
+                array = np.stack(frames) if frames else np.zeros(0)
+            else:
+                raise ValueError("it is missing; for an utterance without this view write zeros (1, d)")
+            array = array[0] if array.ndim == 3 and len(array) == 1 else array
+            if array.dtype.kind not in "fiu" or (array.size and array.ndim not in (1, 2)):
+                raise ValueError(f"got {array.shape} {array.dtype}")
+            return np.atleast_2d(array) if array.size else np.zeros((0, 0), np.float32)
+
+    width = next((columns for name in names if (columns := rows(name).shape[1])), 0)
+    if not width:
+        raise ValueError(f"--{view}: no utterance has features in {path}")
+
+    def read(name: str) -> np.ndarray:
+        found = rows(name).astype(np.float32)
+        if found.shape[1] not in (0, width):
+            raise ValueError(f"--{view}: {path / name} has {found.shape[1]} columns, the ones before {width}")
+        if not np.isfinite(found).all():
+            raise ValueError(f"--{view}: {path / name} must be finite, got NaN or infinity")
+        return found if found.any() else np.zeros((0, width), np.float32)
+
+    return width, read

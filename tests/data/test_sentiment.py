@@ -1,275 +1,213 @@
-"""Utterances in MMSA's layouts, and unsafe pickles."""
+"""Sentiment features with a file for each utterance, in MERBench's layout."""
 
-import collections
-import os
-import pickle
+import csv
 
 import numpy as np
 import pytest
 
-from mvcl import _files, data
+from mvcl import data
 from mvcl.data._sentiment import BLOCK
-from mvcl.data._utterances import unpickle
 
-WIDTHS, TIMES = (4, 3, 2), (6, 9, 7)
-VIEWS = ("text", "audio", "vision")
-SIZES = {"train": 10, "valid": 3, "test": 4}
+VIEWS, WIDTHS = ("text", "audio", "vision"), (4, 3, 2)
+# Names as MERBench writes them: VIDEO_CLIP; a video name may have underscores.
+NAMES = {
+    "train": ["a_b_0001", "a_b_0002", "c_0001", "d_0003", "e_0001"],
+    "val": ["f_0001"],
+    "test": ["g_0001", "g_0002"],
+}
+ALL = [name for names in NAMES.values() for name in names]
 
 
-def loaded(path):
-    with _files.reading(path, "pickle"), open(path, "rb") as file:
-        return unpickle(file, path, allowed=True)
+@pytest.fixture
+def utterances(rng):
+    """(scores, features of each view), both by name; 1 to 9 rows."""
+    scores = {name: float(np.float32(rng.uniform(-1, 1))) for name in ALL}
+    rows = {
+        view: {name: rng.normal(size=(rng.integers(1, 10), d)).astype(np.float32) for name in ALL}
+        for view, d in zip(VIEWS, WIDTHS)
+    }
+    return scores, rows
 
 
-def utterances(rng, sizes=SIZES):
-    """(splits as MMSA pickles them, the valid rows of each sequence of each split and view)."""
-    raw, valid = {}, {}
-    for split, count in sizes.items():
-        part = {"id": [f"video{split}{i // 3}$_${i}" for i in range(count)]}
-        part["raw_text"] = np.asarray([f"so ‹good› {i}" for i in range(count)], dtype=object)
-        part["regression_labels"] = rng.uniform(-3, 3, count).astype(np.float32)
-        valid[split] = []
-        for view, width, time in zip(VIEWS, WIDTHS, TIMES):
-            lengths = rng.integers(1, time + 1, count)
-            array = np.zeros((count, time, width), np.float32)
-            for row, length in enumerate(lengths):
-                array[row, :length] = 5 + 3 * rng.normal(size=(length, width))
-            part[view] = array
-            if view == "text":  # BERT's ids, mask and segments
-                mask = np.arange(time)[None] < lengths[:, None]
-                part["text_bert"] = np.stack([101 * mask, mask, 0 * mask], axis=1).astype(np.float32)
+def write_table(path, scores):
+    with open(path, "w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["label", "name", "split"])
+        table.writerows([scores[name], name, split] for split, names in NAMES.items() for name in names)
+    return str(path)
+
+
+def write_corpus(path, scores):
+    """label.npz: a pickled dict for each split."""
+    corpora = {
+        s: {name: {"emo": 0, "val": np.float64(scores[name])} for name in names} for s, names in NAMES.items()
+    }
+    np.savez_compressed(path, **{f"{split}_corpus": corpus for split, corpus in corpora.items()})
+    return str(path)
+
+
+def write_features(folder, rows):
+    """A folder for each view: .npy of sequences, a folder of frames for vision."""
+    for view in VIEWS:
+        (folder / view).mkdir()
+        for name, array in rows[view].items():
+            if view == "vision":
+                (folder / view / name).mkdir()
+                for i, frame in enumerate(array):
+                    np.save(folder / view / name / f"frame{i:04d}.npy", frame)
             else:
-                part[f"{view}_lengths"] = lengths.tolist()
-            valid[split].append([a[:n].astype(np.float64) for a, n in zip(array, lengths)])
-        raw[split] = part
-    return raw, valid
+                np.save(folder / view / f"{name}.npy", array)
+    return {view: str(folder / view) for view in VIEWS}
 
 
-def opened(source, **options):
-    """The splits of a raw file, prepared into a folder beside it."""
-    out = str(source.parent / "out")
-    dataset = options.pop("dataset", "mosei")
-    data.PrepareSentiment(source=str(source), allow_pickle=True, directory=out, dataset=dataset).run()
-    return data.Sentiment(path=out, dataset=dataset, **options).open()
+def opened(tmp_path, standardize=False, **options):
+    out = str(tmp_path / "out")
+    data.PrepareSentiment(dataset="chsims", directory=out, **options).run()
+    return data.Sentiment(path=out, dataset="chsims", standardize=standardize).open()
 
 
-def write(raw, path):
-    path.mkdir(exist_ok=True)
-    with open(path / "unaligned.pkl", "wb") as file:
-        pickle.dump(raw, file, protocol=4)
-    plain = {s: {k: np.asarray(v) for k, v in p.items() if k != "raw_text"} for s, p in raw.items()}
-    np.savez(path / "unaligned.npz", **{f"{s}_{k}": v for s, p in plain.items() for k, v in p.items()})
-    for split, part in plain.items():
-        (path / "npy" / split).mkdir(parents=True)
-        for name, array in part.items():
-            np.save(path / "npy" / split / f"{name}.npy", array)
-
-
-def standardized(valid):
-    """Expected rows: minus the mean of all training rows, divided by their deviation, in float64."""
-    out = {}
-    for view in range(3):
-        every = np.concatenate(valid["train"][view])
-        for split, views in valid.items():
-            for row, sequence in enumerate(views[view]):
-                out[split, row, view] = (sequence - every.mean(0)) / every.std(0)
-    return out
-
-
-@pytest.mark.parametrize("source", ["unaligned.pkl", "unaligned.npz", "npy"])
-def test_all_layouts_give_the_same_sequences(tmp_path, rng, source):
-    raw, valid = utterances(rng)
-    write(raw, tmp_path / "raw")
-    splits = opened(tmp_path / "raw" / source)
-    data.PrepareSentiment(directory=str(tmp_path / "raw" / "out"), verify=True).run()
+@pytest.mark.parametrize("table", ["csv", "npz"])
+def test_merbench_layout(tmp_path, utterances, table):
+    scores, rows = utterances
+    features = write_features(tmp_path, rows)
+    if table == "csv":
+        labels = {"labels": write_table(tmp_path / "labels.csv", scores)}
+    else:
+        labels = {"labels": write_corpus(tmp_path / "label.npz", scores), "allow_pickle": True}
+    splits = opened(tmp_path, **labels, **features)
     assert list(splits) == ["train", "valid", "test"]
-    expected = standardized(valid)
-    for name, split in splits.items():
-        assert (len(split), split.class_names, split.spec.view_names) == (SIZES[name], (), VIEWS)
-        longest = [max(len(rows) for part in valid.values() for rows in part[view]) for view in range(3)]
+    longest = [max(len(rows[view][name]) for name in ALL) for view in VIEWS]
+    for split, names in zip(splits.values(), NAMES.values()):
         assert split.spec.shapes == tuple(zip(longest, WIDTHS))
         assert split.present is None
-        np.testing.assert_array_equal(split.labels, raw[name]["regression_labels"])
-        assert split.groups.tolist() == [split.groups[0] + i // 3 for i in range(SIZES[name])]
-        stacked = split.take(np.arange(len(split))[::-1])
-        for row in range(len(split)):
-            for view, found in enumerate(split.read(row, 0)):
-                length = len(expected[name, row, view])
-                np.testing.assert_allclose(found[:length], expected[name, row, view], rtol=1e-4, atol=1e-4)
-                assert np.isnan(found[length:]).all()
-                np.testing.assert_array_equal(stacked[view][len(split) - 1 - row], found)
-    assert not set(splits["train"].groups) & set(splits["test"].groups)
+        np.testing.assert_array_equal(split.labels, np.float32([scores[name] for name in names]))
+        for row, name in enumerate(names):
+            for view, found in zip(VIEWS, split.read(row, 0)):
+                expected = rows[view][name]
+                np.testing.assert_array_equal(found[: len(expected)], expected)
+                assert np.isnan(found[len(expected) :]).all()
+    videos = splits["train"].groups.tolist()
+    assert videos[0] == videos[1]
+    assert len(set(videos)) == 4
 
 
-def test_raw_features_and_padding_without_lengths(tmp_path, rng):
-    raw, valid = utterances(rng)
-    for part in raw.values():
-        for name in ("text_bert", "audio_lengths", "vision_lengths"):
-            del part[name]
-    raw["train"]["audio"][2] = 0  # empty: the view is missing
-    raw["train"]["vision"][4] = np.roll(raw["train"]["vision"][4], 7 - len(valid["train"][2][4]), axis=0)
-    raw["train"]["audio"][0, 0, 1] = -np.inf  # COVAREP's silence
-    raw["train"]["audio"][0, 0, 2] = np.nan
-    valid["train"][1][0][0, 1:] = 0
-    kept = (*VIEWS, "regression_labels")
-    np.savez(tmp_path / "a.npz", **{f"{s}_{k}": part[k] for s, part in raw.items() for k in kept})
-    split = opened(tmp_path / "a.npz", standardize=False)["train"]
-    assert split.present.tolist() == [[True, row != 2, True] for row in range(10)]
-    assert np.isnan(split.read(2, 0)[1]).all()
-    assert split.groups is None
-    for row in (0, 4):  # padding in front is padding too
-        for view, found in enumerate(split.read(row, 0)):
-            length = len(valid["train"][view][row])
-            np.testing.assert_allclose(found[:length], valid["train"][view][row], rtol=1e-6)
-            assert np.isnan(found[length:]).all()
-    assert not any(np.isinf(array).any() for array in split.take(np.arange(10)))
+def test_features_are_standardized_by_the_training_rows(tmp_path, utterances):
+    scores, rows = utterances
+    labels = write_table(tmp_path / "labels.csv", scores)
+    splits = opened(tmp_path, True, labels=labels, **write_features(tmp_path, rows))
+    data.PrepareSentiment(dataset="chsims", directory=str(tmp_path / "out"), verify=True).run()
+    for split, names in zip(splits.values(), NAMES.values()):
+        for view, width, array in zip(VIEWS, WIDTHS, split.take(np.arange(len(names)))):
+            every = np.concatenate([rows[view][name] for name in NAMES["train"]]).astype(np.float64)
+            for name, found in zip(names, array):
+                expected = (rows[view][name] - every.mean(0)) / every.std(0)
+                np.testing.assert_allclose(found[: len(expected)], expected, rtol=1e-4, atol=1e-4)
+                assert found.shape[1] == width
+    with pytest.raises(ValueError, match=r"was prepared for chsims, but data\.dataset is mosei"):
+        data.Sentiment(path=str(tmp_path / "out")).open()
+    with pytest.raises(ValueError, match=r"csv' is not a prepared folder; run: mvcl data prepare sentiment"):
+        data.Sentiment(path=labels).open()
 
 
-def test_sequences_of_unequal_length_are_padded(tmp_path, rng):
-    raw, valid = utterances(rng)
-    for split, part in raw.items():
-        for view, name in enumerate(VIEWS):
-            part[name] = [sequence.astype(np.float32) for sequence in valid[split][view]]
-        del part["text_bert"], part["audio_lengths"], part["vision_lengths"]
-    with open(tmp_path / "a.pkl", "wb") as file:
-        pickle.dump(raw, file)
-    split = opened(tmp_path / "a.pkl", standardize=False)["train"]
-    np.testing.assert_array_equal(split.read(3, 0)[1][: len(valid["train"][1][3])], raw["train"]["audio"][3])
+def test_prepared_blocks_keep_the_order(tmp_path):
+    names = {"train": [f"a_{i:04d}" for i in range(BLOCK + 5)], "test": ["b_0001"]}
+    scores = {name: i / 300 for i, name in enumerate(names["train"] + names["test"])}
+    lines = [f"{name},{split},{scores[name]}" for split, part in names.items() for name in part]
+    (tmp_path / "labels.csv").write_text("\n".join(["name,split,label", *lines]))
+    features = {view: str(tmp_path / f"{view}.npz") for view in VIEWS}
+    for path in features.values():
+        np.savez(path, **{name: np.full(2, 1 + score) for name, score in scores.items()})
+    splits = opened(tmp_path, labels=str(tmp_path / "labels.csv"), **features)
+    assert list(splits) == list(names)
+    for split, part in zip(splits.values(), names.values()):
+        expected = np.float32([scores[name] for name in part])
+        np.testing.assert_array_equal(split.labels, expected)
+        np.testing.assert_allclose(split.take(np.arange(len(part)))[1][:, 0, 0], 1 + expected, rtol=1e-6)
 
 
-def test_prepared_blocks_keep_the_order(tmp_path, rng):
-    raw, _ = utterances(rng, {"train": BLOCK + 5, "test": 2})
-    write(raw, tmp_path / "raw")
-    splits = opened(tmp_path / "raw" / "unaligned.npz", standardize=False)
-    assert list(splits) == ["train", "test"]
-    for name, split in splits.items():
-        np.testing.assert_array_equal(split.labels, raw[name]["regression_labels"])
-        last = split.read(len(split) - 1, 0)[1]
-        length = raw[name]["audio_lengths"][-1]
-        np.testing.assert_array_equal(last[:length], raw[name]["audio"][-1, :length])
+def test_one_vector_each_in_an_archive(tmp_path, utterances):
+    scores, rows = utterances
+    means = {view: {name: array.mean(0) for name, array in rows[view].items()} for view in VIEWS}
+    means["audio"]["c_0001"] = np.zeros(WIDTHS[1], np.float32)  # what MERBench writes without speech
+    means["vision"]["d_0003"] = np.zeros((0,), np.float32)
+    features = {view: str(tmp_path / f"{view}.npz") for view in VIEWS}
+    for view, path in features.items():
+        np.savez(path, **means[view])
+    split = opened(tmp_path, labels=write_table(tmp_path / "labels.csv", scores), **features)["train"]
+    assert split.spec.shapes == ((1, 4), (1, 3), (1, 2))
+    expected = [[True, name != "c_0001", name != "d_0003"] for name in NAMES["train"]]
+    assert split.present.tolist() == expected
+    np.testing.assert_array_equal(split.read(0, 0)[0][0], means["text"]["a_b_0001"])
 
 
-def without(key):
-    return lambda part: part.pop(key)
+def test_long_sequences_are_averaged(tmp_path, utterances):
+    scores, rows = utterances
+    rows["audio"]["a_b_0001"] = np.arange(33.0, dtype=np.float32).reshape(11, 3)
+    labels = write_table(tmp_path / "labels.csv", scores)
+    splits = opened(tmp_path, labels=labels, max_length=(9, 4, 9), **write_features(tmp_path, rows))
+    found = splits["train"].read(0, 0)[1]
+    assert splits["train"].spec.shapes[1] == (4, 3)
+    # 11 rows of 3, 6, 9, ... in groups of 3; the last group has 2.
+    np.testing.assert_allclose(found[:, 0], [3.0, 12.0, 21.0, 28.5])
 
 
-def changed(key, change):
-    return lambda part: part.update({key: change(part.get(key))})
+def saved(*parts):
+    *path, array = parts
+    return lambda folder: np.save(folder.joinpath(*path), array)
+
+
+def table(text):
+    return lambda folder: (folder / "labels.csv").write_text(f"name,split,label\n{text}\n")
 
 
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda part: part.clear(), "no split test; it has train, valid"),
-        (without("audio"), "test lacks audio; it has .*vision"),
-        (without("regression_labels"), "test lacks regression_labels"),
-        (changed("text", lambda x: x[:2]), "4 labels and 2 entries of text"),
-        (changed("text", lambda x: x[..., :2]), "different widths"),
-        (changed("text", lambda x: x[..., 0]), r"text of test must be sequences \(time, d\)"),
-        (changed("regression_labels", lambda x: [np.nan, *x[1:]]), r"-3.0, 3.0\] .* got \[nan\]"),
-        (changed("regression_labels", lambda x: [4, *x[1:]]), r"numbers in .* got \[4.0\]"),
-        (changed("audio_lengths", lambda _: [1, 2, 3, 10]), "audio_lengths must be 4 numbers from 0 to 9"),
-        (changed("audio_lengths", lambda _: [1, 2, 3, -1]), "audio_lengths must be 4 numbers from 0 to 9"),
-        (changed("id", lambda _: ["a"]), "4 labels and 1 entries of id"),
-        (changed("audio", lambda _: np.full((4, 9, 3), "x")), "could not convert string"),
+        (lambda f: (f / "text" / "c_0001.npy").unlink(), "text/c_0001 .* it is missing; for an utterance"),
+        (lambda f: (f / "text" / "c_0001.npy").write_bytes(b"x"), "text/c_0001 is not a readable --text"),
+        (saved("text", "c_0001.npy", np.ones((2, 5))), "c_0001 has 5 columns, the ones before 4"),
+        (saved("text", "c_0001.npy", np.ones((2, 2, 4))), r"c_0001 .* \(time, d\) .* got \(2, 2, 4\)"),
+        (saved("text", "c_0001.npy", np.full((2, 4), "a")), "c_0001 .* numbers .* got .* <U1"),
+        (saved("text", "c_0001.npy", np.full((2, 4), np.nan)), "c_0001 must be finite"),
+        (saved("vision", "c_0001", "z.npy", np.ones(7)), "c_0001 .* same shape"),
+        (
+            lambda f: (f / "labels.csv").write_text("name,split\n"),
+            "lacks the column label; it has name, split",
+        ),
+        (table("a,dev,1"), "has no split train; it has valid"),
+        (table("a,all,1"), "the split of 'a' must be one of train"),
+        (table("a,dev,x"), "could not convert string to float: 'x'"),
+        (table("../a,dev,1"), r"name '\.\./a' must be a file name"),
+        (table("a,train,0\na,test,0"), "name 'a' must be .* there once"),
+        (table("c_0001,train,2\na,test,0"), r"label of c_0001 .* in \[-1.0, 1.0\] for chsims, got 2.0"),
+        (table("c_0001,train,nan\na,test,0"), r"label of c_0001 .* got nan"),
     ],
 )
-def test_raises_on_bad_files(tmp_path, rng, damage, message):
-    raw, _ = utterances(rng)
-    damage(raw["test"])
-    (tmp_path / "a.pkl").write_bytes(pickle.dumps(raw))
-    with pytest.raises(ValueError, match=rf"a\.pkl is not a readable .*{message}"):
-        opened(tmp_path / "a.pkl")
-
-
-def test_raises_on_a_raw_file_and_on_data_of_another_range(tmp_path, rng):
-    raw, _ = utterances(rng)
-    write(raw, tmp_path)
-    file = tmp_path / "unaligned.npz"
-    with pytest.raises(ValueError, match=r"npz' is not a prepared folder; run: mvcl data prepare sentiment"):
-        data.Sentiment(path=str(file)).open()
-    with pytest.raises(ValueError, match=r"numbers in \[-1.0, 1.0\] for chsims"):
-        opened(file, dataset="chsims")
-    opened(file)
-    with pytest.raises(ValueError, match=r"was prepared for mosei, but data\.dataset is chsims"):
-        data.Sentiment(path=str(tmp_path / "out"), dataset="chsims").open()
-
-
-SHARED = np.arange(3.0)
-TREE = {
-    "numbers": [1, 2.5, True, None, 1 + 2**70, "text ü", b"bytes", (1, (2,)), {3, 4}, frozenset({5})],
-    "arrays": [
-        np.arange(6, dtype="<i4").reshape(2, 3),
-        np.asfortranarray(np.arange(6.0).reshape(2, 3)),
-        np.arange(4, dtype=">f8"),
-        np.array(["a", "längere"]),
-        np.array([b"a", b"bc"]),
-        np.array(["x", None, [1, 2]], dtype=object),
-        np.zeros((0, 5), np.float16),
-        np.array(3.5),
-        np.array([True, False]),
-    ],
-    "scalars": [np.float32(1.5), np.int64(-3)],
-    "ordered": collections.OrderedDict(b=1, a=2),
-    "shared": [SHARED, SHARED],
-}
-
-
-@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-def test_reads_pickled_arrays_as_pickle_does(tmp_path, protocol):
-    (tmp_path / "a.pkl").write_bytes(pickle.dumps(TREE, protocol=protocol))
-    found = loaded(tmp_path / "a.pkl")
-    assert found["numbers"] == TREE["numbers"]
-    for a, b in zip(found["arrays"] + found["scalars"], TREE["arrays"] + TREE["scalars"], strict=True):
-        assert (a.dtype.newbyteorder("="), a.shape) == (b.dtype.newbyteorder("="), b.shape)
-        np.testing.assert_array_equal(a, b)
-    assert found["ordered"] == dict(TREE["ordered"])
-    assert found["shared"][0] is found["shared"][1]
-
-
-class Calls:
-    """Calls a function when unpickled."""
-
-    def __init__(self, function, *arguments):
-        self.call = (function, arguments)
-
-    def __reduce__(self):
-        return self.call
-
-
-def raw_array(shape, dtype, raw):
-    """An array's pickle with arbitrary parts."""
-    return (
-        b"\x80\x02cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85C\x01b\x87R(K\x01"
-        + pickle.dumps(shape, 2)[2:-1]
-        + b"cnumpy\ndtype\n"
-        + pickle.dumps((dtype, False, True), 2)[2:-1]
-        + b"R(K\x03U\x01<NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb\x89"
-        + pickle.dumps(raw, 3)[2:-1]
-        + b"tb."
-    )
+def test_raises_on_bad_files(tmp_path, utterances, damage, message):
+    scores, rows = utterances
+    features = write_features(tmp_path, rows)
+    labels = write_table(tmp_path / "labels.csv", scores)
+    damage(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        opened(tmp_path, labels=labels, **features)
 
 
 @pytest.mark.parametrize(
-    "bad",
+    ("options", "message"),
     [
-        lambda mark: pickle.dumps(Calls(os.system, f"touch {mark}")),
-        lambda mark: pickle.dumps(Calls(bytearray, 10**15)),
-        lambda mark: pickle.dumps(np.zeros(2, [("a", "f4"), ("b", "i8")])),
-        lambda mark: pickle.dumps(collections.Counter("ab")),
-        lambda mark: b"\x80\x04\x8c\x05numpy\x8c\x0endarray.dumps\x93.",  # a dotted name
-        lambda mark: b"cnumpy\nndarray\n(K\x05tR.",
-        lambda mark: raw_array((10**9,), "f8", b"12345678"),
-        lambda mark: raw_array((1,), "V8", b"12345678"),
-        lambda mark: raw_array((1,), "O8", b"12345678"),  # an arbitrary pointer
-        lambda mark: raw_array((3,), "O8", [1]),
-        lambda mark: b"\x80\x04Nr\xff\xff\xff\x7f.",  # a memo of 2**31 entries
-        lambda mark: b"not a pickle",
+        ({"labels": "label.npz"}, "read only with --allow-pickle"),
+        ({"labels": ""}, r"is not a readable table of utterances \(--labels"),
+        ({"labels": "none.csv"}, r"none\.csv is not a readable table of utterances \(--labels, a \.csv"),
+        ({"labels": "other.npz", "allow_pickle": True}, r"other\.npz is not a readable table"),
+        ({"audio": "none"}, "none is not a readable --audio, a folder"),
+        ({"max_length": (5, 5)}, "--max-length must be 3 positive numbers"),
     ],
 )
-def test_raises_on_unsafe_pickles(tmp_path, bad):
-    mark = tmp_path / "ran"
-    (tmp_path / "a.pkl").write_bytes(bad(mark))
-    with pytest.raises(ValueError, match=r"a\.pkl is not a readable pickle"):
-        loaded(tmp_path / "a.pkl")
-    assert not mark.exists()
+def test_raises_on_wrong_options(tmp_path, utterances, monkeypatch, options, message):
+    scores, rows = utterances
+    monkeypatch.chdir(tmp_path)
+    write_corpus("label.npz", scores)
+    np.savez("other.npz", train_corpus=np.arange(3))
+    features = write_features(tmp_path, rows)
+    with pytest.raises(ValueError, match=message):
+        opened(tmp_path, **{"labels": write_table("labels.csv", scores), **features, **options})

@@ -25,7 +25,6 @@ import test_eeg
 import test_sentiment
 import test_sources
 import test_tables
-import test_utterances
 
 MUTATIONS, PARTS = 300, ("train", "test")
 CONV_NET = models.ConvNet(widths=(4, 8))
@@ -72,29 +71,30 @@ def write_csv(folder):
         test_tables.write_csv(folder / f"{name}.csv", header, rows)
 
 
-def write_utterances(folder, suffix):
-    """A raw file of all utterances."""
-    test_sentiment.write(test_sentiment.utterances(rng())[0], folder / "all")
-    (folder / "all" / f"unaligned{suffix}").rename(folder / f"a{suffix}")
-    shutil.rmtree(folder / "all")
-
-
-def write_prepared(folder):
-    write_utterances(folder, ".npz")
-    data.PrepareSentiment(source=str(folder / "a.npz"), directory=str(folder / "out")).run()
-    (folder / "a.npz").unlink()
-
-
 def write_utterance_files(folder):
-    names = test_utterances.ALL
-    rows = {view: {name: np.ones((3, 2), np.float32) for name in names} for view in test_utterances.VIEWS}
-    test_utterances.write_features(folder, rows)
-    test_utterances.write_corpus(folder / "label.npz", dict.fromkeys(names, 0.5))
+    names = test_sentiment.ALL
+    rows = {view: {name: np.ones((3, 2), np.float32) for name in names} for view in test_sentiment.VIEWS}
+    test_sentiment.write_features(folder, rows)
+    test_sentiment.write_corpus(folder / "label.npz", dict.fromkeys(names, 0.5))
 
 
 def open_utterance_files(folder):
-    views = {view: str(folder / view) for view in test_utterances.VIEWS}
-    return test_utterances.opened(folder, labels=str(folder / "label.npz"), allow_pickle=True, **views)
+    views = {view: str(folder / view) for view in test_sentiment.VIEWS}
+    return test_sentiment.opened(folder, labels=str(folder / "label.npz"), allow_pickle=True, **views)
+
+
+def write_prepared(folder):
+    write_utterance_files(folder)
+    open_utterance_files(folder)
+    for path in folder.iterdir():
+        if path.name == "label.npz":
+            path.unlink()
+        elif path.name != "out":
+            shutil.rmtree(path)
+
+
+def open_prepared(folder):
+    return data.Sentiment(path=str(folder / "out"), dataset="chsims").open()
 
 
 def write_recordings(folder):
@@ -156,12 +156,8 @@ FORMATS = {
     "csv": (write_csv, tables),
     "parquet": (test_tables.write_parquet, tables),
     "npy": (lambda folder: [np.save(folder / f"{n}.npy", VIEW) for n in ("one", "two")], tables),
-    "pickle": (
-        lambda folder: write_utterances(folder, ".pkl"),
-        lambda folder: test_sentiment.opened(folder / "a.pkl"),
-    ),
     "label.npz": (write_utterance_files, open_utterance_files),
-    "prepared folder": (write_prepared, lambda folder: data.Sentiment(path=str(folder / "out")).open()),
+    "prepared folder": (write_prepared, open_prepared),
     "tfds": (
         lambda folder: test_domains.write_tfds(
             folder, "dtd", {"train": 5, "validation": 4, "test": 3}, 3, (4, 3, 3)
@@ -232,10 +228,20 @@ def test_a_damaged_file_is_read_or_named(name, tmp_path):
 # No code of a file runs
 
 
+class Bomb:
+    """Creates a folder when unpickled."""
+
+    def __init__(self, mark):
+        self.mark = mark
+
+    def __reduce__(self):
+        return (os.mkdir, (str(self.mark),))
+
+
 @pytest.mark.parametrize("name", ["images.npz", "label.npz"])
 def test_a_pickle_runs_no_code(name, tmp_path):
     mark, file = tmp_path / "code-was-run", tmp_path / name
-    bomb = np.asarray([test_sentiment.Calls(os.mkdir, str(mark))], object)
+    bomb = np.asarray([Bomb(mark)], object)
     np.savez(file, train_images=bomb, train_labels=np.zeros(1, int), train_corpus=bomb)
     out = str(tmp_path / "o")
     sources = {

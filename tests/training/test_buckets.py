@@ -195,13 +195,14 @@ def test_data_are_read_from_a_bucket(bucket, rng, tmp_path):
 
 
 def test_prepared_data_in_a_bucket(bucket, tmp_path, rng):
-    arrays = {}
-    for part, n in (("train", 6), ("test", 3)):
-        arrays |= {f"{part}_{view}": rng.normal(size=(n, 4, 2)) for view in ("text", "audio", "vision")}
-        arrays[f"{part}_labels"] = rng.uniform(-3, 3, n)
-    np.savez(tmp_path / "all.npz", **arrays)
-    place = str(bucket / "sets")
-    folder = data.PrepareSentiment(source=str(tmp_path / "all.npz"), directory=place).run()
+    names = [f"a_{i}" for i in range(9)]
+    lines = [f"{name},{'train' if i < 6 else 'test'},{i / 3}" for i, name in enumerate(names)]
+    (tmp_path / "labels.csv").write_text("\n".join(["name,split,label", *lines]))
+    np.savez(tmp_path / "all.npz", **{name: rng.normal(size=(4, 2)) for name in names})
+    place, features = str(bucket / "sets"), str(tmp_path / "all.npz")
+    folder = data.PrepareSentiment(
+        labels=str(tmp_path / "labels.csv"), text=features, audio=features, vision=features, directory=place
+    ).run()
     assert (folder / "manifest.json").is_file()
     splits = data.Sentiment(path=place).open()
     assert (len(splits["train"]), len(splits["test"])) == (6, 3)
