@@ -3,6 +3,7 @@
 Corrupt examples are counted and skipped, and a reader that stalls is named.
 """
 
+import dataclasses
 import functools
 import math
 import sys
@@ -37,22 +38,22 @@ class StalledReader(RuntimeError):
     """No batch arrived in time; the message names the file being read."""
 
 
+@dataclasses.dataclass
 class Reading:
     """What is being read in each thread, and the corrupt examples of this process; thread-safe.
 
     Up to `limit` corrupt examples are skipped in a run, each counted once.
 
     Attributes:
-      passed: rows of corrupt training examples, which a resumed run gets as `known`.
+      passed: rows of corrupt training examples, those of a resumed run too.
       busy: of each thread that reads, the name of the example and when its reading began.
     """
 
-    def __init__(self, limit: int = 0, known: Iterable[int] = ()) -> None:
-        self.passed = set(known)
-        self._limit = limit
-        self._lock = threading.Lock()
-        self.busy: dict[int, tuple[str, float]] = {}
-        self._found: set[tuple[str, int]] = set()
+    limit: int = 0
+    passed: set[int] = dataclasses.field(default_factory=set)
+    busy: dict[int, tuple[str, float]] = dataclasses.field(default_factory=dict, init=False)
+    _found: set[tuple[str, int]] = dataclasses.field(default_factory=set, init=False)
+    _lock: threading.Lock = dataclasses.field(default_factory=threading.Lock, init=False)
 
     def read(
         self, split: Split, part: str, row: int, crop: Crop | None, epoch: int = 0, attempt: int = 0
@@ -83,8 +84,8 @@ class Reading:
             if part == "train":
                 self.passed = self.passed | {row}  # another thread may be reading it
             count = len(self._found | {("train", known) for known in self.passed})
-        if count > self._limit:
-            limit = f"this is corrupt example {count}, and --train.corrupt-limit is {self._limit}"
+        if count > self.limit:
+            limit = f"this is corrupt example {count}, and --train.corrupt-limit is {self.limit}"
             raise CorruptExample(f"{error}; {limit}") from error
         if new:
             print(f"mvcl: skipped a corrupt example: {error}", file=sys.stderr)
@@ -158,7 +159,7 @@ def batches(
         raise ValueError(f"batch_size must be a multiple of {process_count} processes, got {batch_size}")
     if batch_size > len(split):
         raise ValueError(f"batch_size must be at most the {len(split)} training examples, got {batch_size}")
-    if crop is None and not split.spec.fixed:
+    if crop is None and not split.spec.given and split.spec.image_shape is None:
         raise ValueError(f"crop must be given for images whose sizes differ, of shapes {split.spec.shapes}")
     steps_per_epoch = epoch_steps(len(split), batch_size, last_batch=last_batch)
     draws, reading = split.draws, Reading() if reading is None else reading

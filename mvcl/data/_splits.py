@@ -72,16 +72,14 @@ class ExampleSpec:
 
     @property
     def image_shape(self) -> tuple[int, int, int] | None:
-        """(H, W, C) of the image that all views are drawn from; None if sizes differ or there is no such image."""
+        """(H, W, C) of the image that all views are drawn from; None if there is no such image, or sizes differ.
+
+        Images of which it is None are cropped to one size on the host.
+        """
         if self.given or len(self.shapes) > 1:
             return None
         height, width, channels = self.shapes[0]
         return None if height is None or width is None or channels is None else (height, width, channels)
-
-    @property
-    def fixed(self) -> bool:
-        """Whether all examples have the same shapes; otherwise images are cropped to one size on the host."""
-        return self.given or self.image_shape is not None
 
     @property
     def channels(self) -> int:

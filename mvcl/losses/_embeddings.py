@@ -63,8 +63,8 @@ def scaled(e: Vectors, temperature: ArrayLike) -> Vectors:
 
 def similarities(e: Vectors, temperature: ArrayLike, extra_negatives: ArrayLike | None) -> Vectors:
     """The embeddings and the queue at a temperature."""
-    s, queue = scaled(e, temperature), queue_embeddings(extra_negatives, e)
-    return dataclasses.replace(s, queue=queue and scaled(queue, temperature))
+    queue = queue_embeddings(extra_negatives, e)
+    return dataclasses.replace(scaled(e, temperature), queue=queue and scaled(queue, temperature))
 
 
 def pair_energies(s: Vectors, pairs: Pairs, *, diagonal: bool = True, backward: bool = True) -> Two:

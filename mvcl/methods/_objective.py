@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from mvcl import losses
-from mvcl.losses import Operands
+from mvcl.losses import Operands, name
 
 Measures = dict[str, jax.Array]
 """Scalars that a step logs, by name."""
@@ -29,7 +29,7 @@ def of_views(objective: losses.Loss, global_views: int | None = None) -> OfViews
     def value(z: jax.Array, /, **extra: Any) -> tuple[jax.Array, Measures]:
         if "mask" in extra and not takes.mask:
             raise ValueError(
-                f"objective {losses.name(objective)} takes no mask, but these examples may lack views; "
+                f"objective {name(objective)} takes no mask, but these examples may lack views; "
                 "use objective:mv_infonce, for instance, or data without missing views"
             )
         if takes.queue is not None and "queue" in extra:
@@ -43,17 +43,19 @@ def of_views(objective: losses.Loss, global_views: int | None = None) -> OfViews
 
 def check(objective: losses.Loss, k: int, global_views: int | None = None) -> None:
     """Raise `ValueError` if the objective does not accept k views, of which so many are global; None: all."""
-    name, takes = losses.name(objective), losses.takes(objective)
+    takes = losses.takes(objective)
     if takes.operands is Operands.PAIR and k != 2:
         raise ValueError(
-            f"objective {name} compares exactly 2 views, got views.k = {k}; "
-            f"for more use objective:all_pairs objective.pair:{name}"
+            f"objective {name(objective)} compares exactly 2 views, got views.k = {k}; "
+            f"for more use objective:all_pairs objective.pair:{name(objective)}"
         )
     if takes.views not in (None, k):
-        raise ValueError(f"objective {name} compares exactly {takes.views} views, got views.k = {k}")
+        raise ValueError(
+            f"objective {name(objective)} compares exactly {takes.views} views, got views.k = {k}"
+        )
     if takes.operands is Operands.GROUPS and global_views is None and k % 2:
         raise ValueError(
-            f"objective {name} compares two groups of k/2 views; views.k must be even, got {k}. With "
+            f"objective {name(objective)} compares two groups of k/2 views; views.k must be even, got {k}. With "
             "views.global_views the groups are the global views and the others"
         )
     if takes.global_views:
@@ -61,8 +63,8 @@ def check(objective: losses.Loss, k: int, global_views: int | None = None) -> No
         own = bound.get("global_views")
         if own is not None and own != global_views:
             raise ValueError(
-                f"objective.global_views must be None, so that {name} is given views.global_views = {global_views}, "
-                f"or equal to it, got {own}"
+                f"objective.global_views must be None, so that {name(objective)} is given views.global_views = "
+                f"{global_views}, or equal to it, got {own}"
             )
 
 

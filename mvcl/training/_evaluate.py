@@ -213,7 +213,7 @@ def augmented(run: Run, state: _program.State, reading: data.Reading) -> evaluat
     train.threads threads. Unreadable examples are replaced, as in training.
     """
     program, options = run.program, run.config.evaluation
-    seed_of_views, fixed = options.seed + SEED, run.outline.spec.fixed
+    seed_of_views, fixed = options.seed + SEED, run.outline.spec.image_shape is not None
     sharding = program.batch_sharding if program.mesh.size > 1 else None
 
     def batches(

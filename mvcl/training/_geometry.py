@@ -187,7 +187,7 @@ def of_views(
     if not learner.one_encoder and views != k:
         raise ValueError(f"--views must be {k}, since each view has an encoder of its own; got {views}")
     policies = [run.config.policies[view % k] for view in range(0 if spec.given else views)]
-    seed, fixed = run.config.evaluation.seed + _evaluate.SEED, run.outline.spec.fixed
+    seed, fixed = run.config.evaluation.seed + _evaluate.SEED, run.outline.spec.image_shape is not None
     # The outputs of the views side by side, where a method has them.
     beside = {"encoder": "views", "head": "head_views"}
     beside = {

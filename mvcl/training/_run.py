@@ -127,24 +127,19 @@ def one_encoder(run: Run, state: _program.State) -> Any:
     return learner.network(*_program.evaluated(state)).encoder
 
 
-def initial_state(run: Run, reference: Config | None = None) -> _program.State:
-    """A new state, with the encoder of the run train.initial if that is set.
+def with_initial(run: Run, state: _program.State, reference: Config | None = None) -> _program.State:
+    """A new state with the encoder of the run train.initial.
 
     Raises:
       ValueError: train.initial is not a run, its encoder differs, or the method does not support it.
     """
     program, config = run.program, run.config
-    if config.train.initial is not None and not isinstance(
-        config.method, (methods.Simclr, methods.Supervised)
-    ):
+    if not isinstance(config.method, (methods.Simclr, methods.Supervised)):
         raise ValueError(
             f"train.initial needs method simclr or supervised, got {type(config.method).__name__}"
         )
-    with _progress.during("initialising the parameters"):
-        state = program.init()
-    if config.train.initial is None:
-        return state
-    encoder = one_encoder(*open_run(_buckets.path(config.train.initial), reference=reference or config))
+    initial = _buckets.path(config.train.initial or "")
+    encoder = one_encoder(*open_run(initial, reference=reference or config))
     params, statistics = program.learner.start_from(state["params"], state["statistics"], encoder)
     new = {**state, "params": params, "statistics": statistics}
     new |= {"ema": jax.tree.map(jnp.copy, params)} if "ema" in state else {}
@@ -161,7 +156,8 @@ def host_crop(run: Run, policies: Sequence[augment.Policy] | None = None, seed: 
     def crop(arrays: data.Example, epoch: int, row: int) -> data.Example:
         return augment.host_crop(arrays, used, seed, epoch, row)
 
-    return None if run.outline.spec.fixed else crop
+    spec = run.outline.spec
+    return None if spec.given or spec.image_shape is not None else crop
 
 
 def batches(

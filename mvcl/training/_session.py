@@ -22,7 +22,7 @@ from mvcl.training._evaluate import Table
 from mvcl.training._folder import Checkpoints
 from mvcl.training._processes import Interrupted, Stop
 from mvcl.training._program import State
-from mvcl.training._run import Run, initial_state
+from mvcl.training._run import Run, with_initial
 
 # Phases of the clock that a logged row tells: the time between two rows without saving and evaluating.
 _PHASES = {"seconds_data": "data", "seconds_step": "training", "seconds_log": "logging"}
@@ -64,7 +64,7 @@ class Clock:
     def resume(self, path: Path) -> None:
         """Add the seconds of earlier sessions; nothing of a missing or damaged file."""
         with suppress(OSError, ValueError, TypeError, AttributeError):
-            earlier = {str(name): float(value) for name, value in _files.read_json(path).items()}
+            earlier = {str(name): float(value) for name, value in json.loads(path.read_text()).items()}
             for name, value in earlier.items():
                 self._seconds[name] += value
 
@@ -234,9 +234,12 @@ class Session:
                 f"training {program.steps} steps of {config.examples} examples{every} x {config.views.k} views"
                 f"{config.batch_origin}"
             )
-            self.state, record = initial_state(run, reference), {"step": 0, "corrupt": ()}
+            with _progress.during("initialising the parameters"):
+                self.state, record = program.init(), {"step": 0, "corrupt": ()}
+            if config.train.initial is not None:
+                self.state = with_initial(run, self.state, reference)
         self.step = int(record["step"])
-        self.reading = data.Reading(config.train.corrupt_limit, record["corrupt"])
+        self.reading = data.Reading(config.train.corrupt_limit, set(record["corrupt"]))
         for later in [step for step in self.scores if step > self.step]:  # it will be trained again
             del self.scores[later]
 

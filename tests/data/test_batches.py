@@ -91,9 +91,9 @@ def test_limit_counts_each_example_once_and_names_the_last(capfd):
         take(12, (5, 11, 13), limit=2)
     with pytest.raises(data.CorruptExample, match=r"corrupt example 1, and --train\.corrupt-limit is 0"):
         take(12, (5,), limit=0)
-    take(4, (5, 11), reading=data.Reading(2, known=reading.passed))  # a resumed run goes on counting
+    take(4, (5, 11), reading=data.Reading(2, passed=reading.passed))  # a resumed run goes on counting
     with pytest.raises(data.CorruptExample, match="corrupt example 3"):
-        take(4, (5, 11, 13), reading=data.Reading(2, known=reading.passed))
+        take(4, (5, 11, 13), reading=data.Reading(2, passed=reading.passed))
 
 
 def test_a_stalled_reader_raises_naming_the_example():

@@ -10,7 +10,7 @@ from flax import nnx
 
 from mvcl import augment, evaluation, methods, models, training
 from mvcl.training import Mesh, Sgd, Views, _run
-from mvcl.training._run import initial_state
+from mvcl.training._run import with_initial
 
 PLAIN = augment.evaluation(image_size=8, center_fraction=1.0, mean=(0.0,), std=(1.0,))
 
@@ -53,7 +53,7 @@ def test_default_is_table_2(pretrained):
 
 def test_first_step_is_that_of_softmax_regression(config, pretrained):
     run = training.prepare(config)
-    state = initial_state(run)
+    state = with_initial(run, run.program.init())
     trained = training.one_encoder(*training.open_run(pretrained))
     same = jax.tree.map(
         np.testing.assert_array_equal, nnx.state(training.one_encoder(run, state)), nnx.state(trained)
