@@ -1,4 +1,4 @@
-"""Unit vectors, inner products, masked log-sum-exp and means, and collectives. No losses."""
+"""Unit vectors, inner products, masked log-sum-exp, and collectives. No losses."""
 
 import functools
 from collections.abc import Iterable, Sequence
@@ -141,20 +141,6 @@ def log_power_mean(a: jax.Array, rho: float, axis: int, where: jax.Array | None 
     most = sign * jnp.where(most == -jnp.inf, 0, most)
     below = jnp.sum(jnp.expm1(rho * (jnp.where(there, a, most) - most)), axis=axis)
     return most.reshape(below.shape) + jnp.log1p(below / count) / rho
-
-
-def mean_where(
-    a: jax.Array, where: jax.Array | None, axis_name: str | None, axis: int | tuple[int, ...] | None = None
-) -> jax.Array:
-    """Mean over the entries where `where` is True, on all devices of `axis_name`; zero if there are none."""
-    if where is None:
-        mean = jnp.mean(a, axis=axis)
-        return mean if axis_name is None else lax.pmean(mean, axis_name)
-    total = jnp.sum(jnp.where(where, a, 0), axis=axis)
-    count = jnp.sum(where, axis=axis, dtype=a.dtype)
-    if axis_name is not None:
-        total, count = lax.psum((total, count), axis_name)
-    return total / jnp.maximum(count, 1)
 
 
 def device_sum(x: jax.Array, axis_name: str | None) -> jax.Array:

@@ -117,7 +117,7 @@ def _similarities(
     direction, resultant, kappa = _fit(means, scale, given.normalize_concentration)
     order = d / 2 - 1
     own = resultant[0] if given.mean_resultant == "estimate" else bessel_ratio(order, kappa[0])
-    mean_kappa = lax.stop_gradient(_numerics.mean_where(kappa, exists, given.axis_name))
+    mean_kappa = lax.stop_gradient(emb.mean_where(kappa, exists, given.axis_name))
     # A constant added to every similarity changes nothing; this one keeps them small.
     constant = log_series(order, mean_kappa)
 
@@ -174,10 +174,10 @@ def _loss(
         "positive_similarity": (positive[0] + alone, both),
         "negative_similarity": (total / jnp.maximum(count, 1) + alone, both),
     }
-    loss = _numerics.mean_where(
+    loss = emb.mean_where(
         lse_union(*(e - positive for e in energies)), None if both is None else both[None], axis
     )
-    means = {name: _numerics.mean_where(*of_group, axis) for name, of_group in measures.items()}
+    means = {name: emb.mean_where(*of_group, axis) for name, of_group in measures.items()}
     return loss, lax.stop_gradient(means)
 
 

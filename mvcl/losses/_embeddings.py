@@ -151,19 +151,33 @@ def alignment(v: Vectors) -> jax.Array:
     return _over_other_views(same, same, k)
 
 
+def mean_where(
+    a: jax.Array, where: jax.Array | None, axis_name: str | None, axis: int | tuple[int, ...] | None = None
+) -> jax.Array:
+    """Mean over the entries where `where` is True, on all devices of `axis_name`; zero if there are none."""
+    if where is None:
+        mean = jnp.mean(a, axis=axis)
+        return mean if axis_name is None else lax.pmean(mean, axis_name)
+    total = jnp.sum(jnp.where(where, a, 0), axis=axis)
+    count = jnp.sum(where, axis=axis, dtype=a.dtype)
+    if axis_name is not None:
+        total, count = lax.psum((total, count), axis_name)
+    return total / jnp.maximum(count, 1)
+
+
 def mean_existing(energy: jax.Array, e: Vectors, there: jax.Array | None = None) -> jax.Array:
     """Mean over the log-sum-exps of sets that are not empty, and of vectors that are `there`."""
     if there is not None:
         energy = jnp.where(there, energy, -jnp.inf)
-    return _numerics.mean_where(energy, None if e.keep is None else energy != -jnp.inf, e.axis_name)
+    return mean_where(energy, None if e.keep is None else energy != -jnp.inf, e.axis_name)
 
 
 def mean_of_sums(energy: jax.Array, e: Vectors) -> jax.Array:
     """mean_i Σ_l energy_li, over the views that i has and the instances that have one."""
     if e.keep is None:
-        return _numerics.mean_where(energy.sum(0), None, e.axis_name)
+        return mean_where(energy.sum(0), None, e.axis_name)
     there = e.keep & (energy != -jnp.inf)
-    return _numerics.mean_where(jnp.where(there, energy, 0).sum(0), there.any(0), e.axis_name)
+    return mean_where(jnp.where(there, energy, 0).sum(0), there.any(0), e.axis_name)
 
 
 def counts(e: Vectors) -> jax.Array:
@@ -244,7 +258,7 @@ def mean_terms(terms: Terms, axis_name: str | None, weights: jax.Array | None = 
                 values, factors = jnp.where(counts > 0, values, 0), jnp.where(counts > 0, factors, 0)
             values = values * factors
         if counts is None or counts.dtype == jnp.bool_:
-            means.append(_numerics.mean_where(values, counts, axis_name, axis=axes))
+            means.append(mean_where(values, counts, axis_name, axis=axes))
             continue
         sums = jnp.sum(jnp.where(counts > 0, values, 0), axis=axes), jnp.sum(counts, axis=axes)
         total, number = sums if axis_name is None else lax.psum(sums, axis_name)

@@ -235,7 +235,7 @@ def mean_log_likelihood(
     if mask is not None:
         exists = exists & mask[:, None] & mask[None]
     terms = _numerics.log_power_mean(log_likelihood, rho, 1, jnp.broadcast_to(exists, log_likelihood.shape))
-    return -_numerics.mean_where(terms, None if mask is None else exists.any(1), axis_name)
+    return -emb.mean_where(terms, None if mask is None else exists.any(1), axis_name)
 
 
 @declare()
@@ -278,4 +278,4 @@ def sufficient_statistics(
     q = emb.scaled(dataclasses.replace(e, z=rest, keep=exists), temperature)
     positive = jnp.sum(s.z * q.z, axis=-1)  # (k, n)
     others = _lse.against_all(s, q)
-    return _numerics.mean_where(emb.with_queue(s, positive, others) - positive, exists, axis_name)
+    return emb.mean_where(emb.with_queue(s, positive, others) - positive, exists, axis_name)

@@ -64,7 +64,7 @@ def vicreg(
     independent = _checks.scalar("covariance", covariance, dtype)
     small = _checks.scalar("eps", eps, dtype, positive=True)
     both = None if e.keep is None else e.keep.all(0)
-    distance = _numerics.mean_where(jnp.mean((e.z[0] - e.z[1]) ** 2, axis=1), both, axis_name)
+    distance = emb.mean_where(jnp.mean((e.z[0] - e.z[1]) ** 2, axis=1), both, axis_name)
     vectors, _ = centred(e)
     count = emb.counts(e)
     cov = moments(vectors, axis_name) / jnp.maximum(count - 1, 1)[:, None, None]
@@ -158,7 +158,7 @@ def frossl(
     gram = moments(columns, axis_name) / d
     norms = jnp.sum(gram**2, axis=(1, 2))
     distances = squared_distances(columns, emb.sum_of_views(columns) / k)
-    pull = k * d * _numerics.mean_where(distances, None, axis_name, axis=1)
+    pull = k * d * emb.mean_where(distances, None, axis_name, axis=1)
     return jnp.sum(jnp.log(jnp.where(norms == 0, 1, norms)) + factor * pull)
 
 
@@ -202,8 +202,8 @@ def emp_ssl(
     # The direction of the mean is that of the sum, whatever views there are.
     centre = _numerics.unit(emb.sum_of_views(e.z))
     cosines = jnp.stack([jnp.sum(view * centre, axis=-1) for view in _numerics.unit(e.z)])
-    rate = _numerics.mean_where(rates, count > 0, None)
-    return -rate - factor * _numerics.mean_where(cosines, e.keep, axis_name)
+    rate = emb.mean_where(rates, count > 0, None)
+    return -rate - factor * emb.mean_where(cosines, e.keep, axis_name)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(1,))
@@ -225,7 +225,7 @@ def _(axis_name: str | None, primals: One, tangents: One) -> Two:
 def centred(e: Vectors) -> Two:
     """`(k, n, d)` vectors less the mean of their view, zero where there is none; the means, `(k, 1, d)`."""
     there = None if e.keep is None else e.keep[:, :, None]
-    mean = _numerics.mean_where(e.z, there, e.axis_name, axis=1)[:, None]
+    mean = emb.mean_where(e.z, there, e.axis_name, axis=1)[:, None]
     return e.z - mean if there is None else jnp.where(there, e.z - mean, 0), mean
 
 
@@ -245,4 +245,4 @@ def distance_from_centre(e: Vectors, global_views: int | None) -> jax.Array:
         raise ValueError(f"global_views must be at most the number of views, {k}, got {global_views}")
     centre, exists = emb.centres(e.z[:some], None if e.keep is None else e.keep[:some])
     there = None if e.keep is None or exists is None else e.keep & exists[None]
-    return _numerics.mean_where(squared_distances(e.z, centre), there, e.axis_name)
+    return emb.mean_where(squared_distances(e.z, centre), there, e.axis_name)

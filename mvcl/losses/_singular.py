@@ -78,8 +78,8 @@ def pmrl(
     own = jnp.sum(s.z[0] ** 2, axis=1)
     # LSE_j - own, whose digits would be lost where no other instance is near.
     spread = jax.nn.softplus(_lse.within(s)[0] - own)
-    mean = _numerics.mean_where(alignment, several, axis_name)
-    return mean + factor * _numerics.mean_where(spread, some, axis_name)
+    mean = emb.mean_where(alignment, several, axis_name)
+    return mean + factor * emb.mean_where(spread, some, axis_name)
 
 
 def _leading(views: jax.Array, right: jax.Array) -> jax.Array:
@@ -174,7 +174,7 @@ def mmcr(
     if isinstance(compression, Real) and compression == 0:
         return -spread
     norms = jax.vmap(lambda views: _nuclear_norm(views, None))(e.z.transpose(1, 2, 0))
-    return -spread + factor * _numerics.mean_where(norms, there, axis_name)
+    return -spread + factor * emb.mean_where(norms, there, axis_name)
 
 
 def _of_rows(c: jax.Array, axis_name: str | None) -> jax.Array:

@@ -79,7 +79,7 @@ def lejepa(
         partial(_epps_pulley, knots, longest, axis_name),
         *(axis_name, e.z, directions(key, slices, d, dtype), (there, count)),
     )
-    return (1 - share) * pull + share * _numerics.mean_where(statistics / slices, count > 0, None)
+    return (1 - share) * pull + share * emb.mean_where(statistics / slices, count > 0, None)
 
 
 def _epps_pulley(
@@ -183,7 +183,7 @@ def visreg(
     drawn = directions(key, slices, d, dtype)
     shapes = _shapes(features, e.keep, drawn, count, axis_name) / (number[:, 0] * slices)
     terms = of_scale * jnp.mean((1 - deviation) ** 2, axis=1) + of_center * jnp.mean(mean[:, 0] ** 2, axis=1)
-    return (1 - share) * pull + share * _numerics.mean_where(terms + of_shape * shapes, count > 0, None)
+    return (1 - share) * pull + share * emb.mean_where(terms + of_shape * shapes, count > 0, None)
 
 
 def _shapes(

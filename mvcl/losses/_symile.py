@@ -75,7 +75,7 @@ def symile(
         others = _shuffled(e, _checks.key("key", key), t, bound)
         energy = lse_union(others, jnp.broadcast_to(positive[None], others.shape))
     anchors = None if e.keep is None else e.keep.all(0)
-    return _numerics.mean_where(energy.mean(0) - positive, anchors, axis_name)
+    return emb.mean_where(energy.mean(0) - positive, anchors, axis_name)
 
 
 def _shuffled(e: Vectors, key: jax.Array, t: jax.Array, bound: float | None) -> jax.Array:

@@ -234,7 +234,7 @@ def _cross_entropy(
         ]
         means = (row_sums + diagonal) / count[1] + (column_sums + diagonal) / count[0]
         total = total + share * (diagonal - 0.5 * means)
-    return _numerics.mean_where(total, both, axis)
+    return emb.mean_where(total, both, axis)
 
 
 def _line_sums(
