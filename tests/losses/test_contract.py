@@ -118,12 +118,16 @@ def test_half_precision_is_computed_in_single(rng, case):
 
 @every(cases.ALL, fast=DEGENERATE)
 def test_degenerate_vectors_have_finite_gradients_in_single_precision(rng, case):
-    """In double precision they are in test_derivatives."""
-    run = both(case.run)
-    for bad in cases.degenerate(case.draw(rng).astype(np.float32), case.takes.normalize):
-        value, slope = run(bad)
-        assert np.isfinite(value)
-        assert np.isfinite(slope).all()
+    """In double precision they are in test_derivatives. And where no view is there."""
+    z = case.draw(rng).astype(np.float32)
+    runs = [(both(case.run), cases.degenerate(z, case.takes.normalize))]
+    if case.takes.mask:
+        runs.append((both(case.run, mask=np.zeros(z.shape[:2], bool)), [z]))
+    for run, inputs in runs:
+        for bad in inputs:
+            value, slope = run(bad)
+            assert np.isfinite(value)
+            assert np.isfinite(slope).all()
 
 
 @every(
