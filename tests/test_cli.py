@@ -45,15 +45,12 @@ def test_a_trace_is_of_one_run(tmp_path, capsys):
     assert not (tmp_path / "run").exists()
 
 
-def test_train_prints_the_table_and_writes_the_report(trained, capsys):
+def test_train_and_evaluate_print_the_table_and_export_writes_the_encoder(trained, tmp_path, capsys):
     assert run("train", trained / "config.json", "--workdir", trained) == 0  # finished: nothing is trained
     out = capsys.readouterr().out
     for words in ("trained encoder", "untrained encoder", "raw input", "10 labels/class", "report.html"):
         assert words in out
     assert (trained / "report.html").stat().st_size > 10_000
-
-
-def test_evaluate_prints_the_table_and_export_writes_the_encoder(trained, tmp_path, capsys):
     assert run("evaluate", trained) == 0
     assert "trained encoder" in capsys.readouterr().out
     assert run("export", trained, "--out", tmp_path / "encoder.safetensors") == 0

@@ -91,7 +91,7 @@ for f in (
 
 
 def imports(node, extra=None):
-    """Line and module of each import, and the extra of the `with _lazy.needed` around it, or None."""
+    """Line and dotted name of each import, and the extra of the `with _lazy.needed` around it, or None."""
     if isinstance(node, ast.With):
         for call in (item.context_expr for item in node.items):
             if isinstance(call, ast.Call) and ast.unparse(call.func) == "_lazy.needed":
@@ -99,7 +99,7 @@ def imports(node, extra=None):
     elif isinstance(node, ast.Import):
         yield from ((node.lineno, alias.name, extra) for alias in node.names)
     elif isinstance(node, ast.ImportFrom):
-        yield node.lineno, node.module, extra
+        yield from ((node.lineno, f"{node.module}.{alias.name}", extra) for alias in node.names)
     for child in ast.iter_child_nodes(node):
         yield from imports(child, extra)
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from test_extras import imports
 
 ROOT = Path(__file__).parents[1] / "mvcl"
 # What each package may import from mvcl, besides itself and the root's private modules.
@@ -28,22 +29,13 @@ ALLOWED = {
 ROOT_PRIVATE = {path.stem for path in ROOT.glob("_*.py")}
 
 
-def imported(path: Path) -> set[str]:
-    """Dotted names under mvcl that a file imports."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names if alias.name.startswith("mvcl.")}
-        elif isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "mvcl":
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
-
-
 @pytest.mark.parametrize("path", sorted(ROOT.rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT)))
 def test_imports_point_one_way(path):
     home = path.relative_to(ROOT).parts[0].removesuffix(".py")
     allowed = ALLOWED.get(home, set())
-    for name in imported(path):
+    for _, name, _ in imports(ast.parse(path.read_text())):
+        if not name.startswith("mvcl."):
+            continue
         target, *inner = name.split(".")[1:]
         if target == "__version__" or target in ROOT_PRIVATE:
             continue
