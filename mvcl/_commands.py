@@ -95,13 +95,13 @@ def finetune(arguments: list[str]) -> None:
     --config is the config file of a run that uses functions or classes of its own.
     `mvcl finetune RUN --help` describes every field.
     """
-    run, rest, reference = _first(arguments, "mvcl finetune RUN"), arguments[1:], None
+    run, rest = _first(arguments, "mvcl finetune RUN"), arguments[1:]
     folder = _configs.run_folder(run)
     if "--config" in rest[:-1]:  # read first: the defaults of all other options come from the run
         place = rest.index("--config")
-        reference = training.load(rest.pop(place + 1))
+        training.load(rest.pop(place + 1))
         del rest[place]
-    base = training.finetune_config(folder, reference=reference)
+    base = training.finetune_config(folder)
 
     def finetuned(
         config: Annotated[training.Config, tyro.conf.arg(name="")],
@@ -121,7 +121,7 @@ def finetune(arguments: list[str]) -> None:
         start()
         name = "finetune" if config.data == base.data else f"finetune_{data.folder_name(config.data)}"
         out = folder / name if workdir is None else _buckets.path(workdir)
-        results = training.train_seeds(config, out, seeds, reference=reference)["trained encoder"]
+        results = training.train_seeds(config, out, seeds)["trained encoder"]
         _write_results(out / "results.json", results)
         table = evaluation.evaluation_table({"fine-tuned": results})
         print(f"\n{table}\n\nresults: {out / 'results.json'}")
@@ -215,8 +215,9 @@ class _OfRun:
         """The run, its state, and its folder if the network is the one that training evaluates."""
         folder = _configs.run_folder(self.run)
         start()
-        reference = None if self.config is None else training.load(self.config)
-        run, state = training.open_run(folder, self.checkpoint, self.network, reference=reference, **options)
+        if self.config is not None:
+            training.load(self.config)  # the run's config may name its code
+        run, state = training.open_run(folder, self.checkpoint, self.network, **options)
         as_trained = self.checkpoint == "latest" and self.network == "config"
         return run, state, folder if as_trained else None
 

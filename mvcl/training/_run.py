@@ -16,7 +16,7 @@ from mvcl import _buckets, _files, _progress, augment, data, methods
 from mvcl.training import _program
 from mvcl.training._config import Config, Mesh, suited_to
 from mvcl.training._folder import Checkpoints, read_scores
-from mvcl.training._serialise import load, replace_at
+from mvcl.training._serialise import load, replace_at, tree
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +57,6 @@ def open_run(
     network: str = "config",
     *,
     output: Literal["config", "encoder", "head", "views", "head_views"] = "config",
-    reference: Config | None = None,
 ) -> tuple[Run, _program.State]:
     """Open a finished or interrupted run on the present devices.
 
@@ -67,7 +66,6 @@ def open_run(
       network: `online` or `momentum`, for methods with both; `config` uses the method's `evaluate` field.
       output: `encoder`, `head`, `views` or `head_views`, the output to evaluate; `config` is that of
         evaluation.features.
-      reference: a config with the functions and classes from outside mvcl that the run uses.
 
     Raises:
       ValueError: the folder is not a run, or has no such checkpoint or network.
@@ -76,7 +74,7 @@ def open_run(
     workdir = _buckets.path(workdir)
     if not (workdir / "config.json").is_file():
         raise ValueError(f"{workdir} is not a run folder: it has no config.json")
-    config = load(workdir, reference)
+    config = load(workdir)
     if network != "config":
         if not isinstance(config.method, methods.Following) or network not in ("online", "momentum"):
             raise ValueError(
@@ -127,7 +125,7 @@ def one_encoder(run: Run, state: _program.State) -> Any:
     return learner.network(*_program.evaluated(state)).encoder
 
 
-def with_initial(run: Run, state: _program.State, reference: Config | None = None) -> _program.State:
+def with_initial(run: Run, state: _program.State) -> _program.State:
     """A new state with the encoder of the run train.initial.
 
     Raises:
@@ -139,7 +137,8 @@ def with_initial(run: Run, state: _program.State, reference: Config | None = Non
             f"train.initial needs method simclr or supervised, got {type(config.method).__name__}"
         )
     initial = _buckets.path(config.train.initial or "")
-    encoder = one_encoder(*open_run(initial, reference=reference or config))
+    tree(config)  # its own code is known to the run, on every process
+    encoder = one_encoder(*open_run(initial))
     params, statistics = program.learner.start_from(state["params"], state["statistics"], encoder)
     new = {**state, "params": params, "statistics": statistics}
     new |= {"ema": jax.tree.map(jnp.copy, params)} if "ema" in state else {}

@@ -29,6 +29,8 @@ TYPE, FUNCTION, DIGEST = "_type", "_function", "_digest"
 # Arrays and mesh axes that training passes to an objective; not options of the command line.
 _GIVEN_IN_TRAINING = {"mask", "axis_name", "key", "queue", "extra_negatives", "weights"}
 PLAIN = (bool, int, float, str)
+# Import path -> function or class of a user's code: those that a config of this process has.
+_own: dict[str, Any] = {}
 _PUBLIC = (augment, data, evaluation, losses, methods, models, transport)
 
 
@@ -101,12 +103,9 @@ def to_json(config: Config) -> str:
     return json.dumps(tree(config), indent=2) + "\n"
 
 
-def from_json(text: str, reference: Config | None = None) -> Config:
-    """The inverse of `to_json`. Of code from outside mvcl it imports that of the project's studies only.
-
-    Args:
-      text: output of `to_json`.
-      reference: a config with the other functions and classes from outside mvcl that the text names.
+def from_json(text: str) -> Config:
+    """The inverse of `to_json`. Of code from outside mvcl it imports that of the project's studies only; other code has
+    to be that of a config that this process has loaded or written.
 
     Raises:
       ValueError: the text is not JSON, or names a class, function or field that does not exist.
@@ -116,7 +115,7 @@ def from_json(text: str, reference: Config | None = None) -> Config:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"the saved config is not JSON: {error}") from error
     try:
-        config = _build(saved, known() | _of_studies(saved) | outside(reference))
+        config = _build(saved, known() | _of_studies(saved) | _own)
     except RecursionError as error:
         raise ValueError("the saved config is nested too deeply") from error
     if not isinstance(config, Config):
@@ -137,19 +136,9 @@ def tree(value: Any) -> Any:
         )
     named, found = part
     node = {TYPE if isinstance(named, type) else FUNCTION: path(named)}
-    node |= {} if named.__module__.startswith("mvcl.") else {DIGEST: digest(named)}
+    if not named.__module__.startswith("mvcl."):
+        node[DIGEST], _own[path(named)] = digest(named), named
     return node | {name: tree(option) for name, option in found.items()}
-
-
-def outside(value: Any) -> dict[str, Any]:
-    """Import path -> object, for the functions and classes of a config from outside mvcl."""
-    named, options = parts(value) or (None, {})
-    items = value if isinstance(value, (tuple, list)) else options.values()
-    ours = named is None or named.__module__.startswith("mvcl.")
-    found = {} if ours else {path(named): named}
-    for item in items:
-        found |= outside(item)
-    return found
 
 
 def _build(node: Any, known: dict[str, Any]) -> Any:
@@ -162,7 +151,7 @@ def _build(node: Any, known: dict[str, Any]) -> Any:
         file = name.split(":")[0] if name.split(":")[0].endswith(".py") else "FILE.py"
         raise ValueError(
             f"this run uses {name}, which is not part of mvcl and is imported only from a config file that you name: "
-            f"pass --config {file}; to train, mvcl train {file}"
+            f"pass --config {file}; to train, mvcl train {file}; in Python, training.load({file!r}) before"
         )
     if name not in known:
         raise ValueError(f"the saved config names the unknown class or function {name!r}")
@@ -275,7 +264,7 @@ def _names(code: types.CodeType) -> set[str]:
     return set(code.co_names).union(*map(_names, inner))
 
 
-def load(source: str | Path, reference: Config | None = None) -> Config:
+def load(source: str | Path) -> Config:
     """A config of the project, of a Python file, of a saved config.json, or of a run folder.
 
     `load("koromilas/cifar")` and `load("FILE.py")` call the file's function `get_config()`,
@@ -283,7 +272,6 @@ def load(source: str | Path, reference: Config | None = None) -> Config:
 
     Args:
       source: name (`mvcl configs` lists them) or file, with or without a variant, or the folder. A `Path` is no name.
-      reference: a config with the functions and classes from outside mvcl that a saved config names.
 
     Raises:
       ValueError: the config or variant does not exist, does not return a `Config`, or sets an unknown option.
@@ -291,7 +279,7 @@ def load(source: str | Path, reference: Config | None = None) -> Config:
     file, variant = _configs.find(source)
     if file.suffix == ".json":
         with _files.naming(file):
-            return from_json(file.read_text(encoding="utf-8"), reference)
+            return from_json(file.read_text(encoding="utf-8"))
     module = config_module(file)
     made = vars(module).get(variant)
     if not inspect.isfunction(made) or inspect.signature(made).parameters:
@@ -304,7 +292,7 @@ def load(source: str | Path, reference: Config | None = None) -> Config:
         raise ValueError(
             f"{variant}() of {file} must return a mvcl.training.Config, got {type(config).__name__}"
         )
-    tree(config)  # raises for a value that cannot be saved
+    tree(config)  # raises for a value that cannot be saved; its own code is known from now on
     return config
 
 

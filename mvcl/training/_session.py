@@ -16,7 +16,6 @@ import numpy as np
 
 from mvcl import _buckets, _files, _progress, data, metrics
 from mvcl.training import _evaluate, _folder
-from mvcl.training._config import Config
 from mvcl.training._cost import full_speed
 from mvcl.training._evaluate import Table
 from mvcl.training._folder import Checkpoints
@@ -213,7 +212,6 @@ class Session:
         stop: Stop,
         files: ExitStack,
         page: Callable[[], Path] | None,
-        reference: Config | None,
     ) -> None:
         """Read the newest checkpoint of the folder that can be read, or begin."""
         config, program = run.config, run.program
@@ -237,7 +235,7 @@ class Session:
             with _progress.during("initialising the parameters"):
                 self.state, record = program.init(), {"step": 0, "corrupt": ()}
             if config.train.initial is not None:
-                self.state = with_initial(run, self.state, reference)
+                self.state = with_initial(run, self.state)
         self.step = int(record["step"])
         self.reading = data.Reading(config.train.corrupt_limit, set(record["corrupt"]))
         for later in [step for step in self.scores if step > self.step]:  # it will be trained again

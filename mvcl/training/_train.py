@@ -31,7 +31,6 @@ def train(
     workdir: Path,
     *,
     profile: int = 0,
-    reference: Config | None = None,
     page: Callable[[], Path] | None = None,
 ) -> Table:
     """Train a config in a folder, from the newest checkpoint if there is one, and evaluate.
@@ -40,7 +39,6 @@ def train(
       config: the experiment.
       workdir: folder of the run; created if missing.
       profile: number of steps to trace into workdir/profile.
-      reference: a config with the functions and classes of the user's own that the run of train.initial uses.
       page: writes the page of the run and returns its path; process 0 calls it after each evaluation during training.
         Its errors are logged.
 
@@ -66,7 +64,7 @@ def train(
     ):
         if first:
             _folder.claim(workdir, run.config)
-        session = Session(run, workdir, clock, stop, files, page, reference)
+        session = Session(run, workdir, clock, stop, files, page)
         if (table := session.begin()) is not None:
             return table
         hooks: list[Hook] = []
@@ -165,9 +163,7 @@ def traced(folder: Path, steps: int, step: int, last: int) -> Iterator[Hook]:
         yield hook
 
 
-def finetune_config(
-    run: Path, source: data.Source | None = None, *, reference: Config | None = None
-) -> Config:
+def finetune_config(run: Path, source: data.Source | None = None) -> Config:
     """The default config of `mvcl finetune`: train the encoder and a new linear layer on labelled images.
 
     Shidani 2024, Table 2, the recipe of its transfer results (Table 3): SGD with momentum 0.9, learning rate 1e-3 x
@@ -192,9 +188,8 @@ def finetune_config(
     Args:
       run: folder of the run whose encoder is fine-tuned.
       source: labelled images; None uses the run's source.
-      reference: a config with the functions and classes from outside mvcl that the run uses.
     """
-    pretrained = load(run, reference)
+    pretrained = load(run)
     pretraining = pretrained.policies[0]
     policy = augment.Policy(
         image_size=pretraining.image_size,
@@ -223,13 +218,12 @@ def train_seeds(
     folder: Path,
     seeds: int = 3,
     *,
-    reference: Config | None = None,
     page: Callable[[], Path] | None = None,
 ) -> Table:
     """Train a config once per seed, each in its own folder, and average the evaluation tables.
 
     The runs are in `seed0`, `seed1`, ... of the folder, from train.seed on; existing ones are resumed, finished ones
-    are read. `reference` and `page` are as for `train`, the page for all seeds.
+    are read. `page` is as for `train`, for all seeds.
 
     Returns:
       The evaluation table: row name -> results, mean and standard deviation over seeds.
@@ -242,7 +236,7 @@ def train_seeds(
     tables = []
     for seed in _progress.track(range(config.train.seed, config.train.seed + seeds), "seed", seeds, "seeds"):
         of_seed = replace_at(config, ("train", "seed"), seed)
-        tables.append(train(of_seed, folder / f"seed{seed}", reference=reference, page=page))
+        tables.append(train(of_seed, folder / f"seed{seed}", page=page))
     return {
         row: [_mean(results) for results in zip(*(table[row] for table in tables), strict=True)]
         for row in tables[0]

@@ -11,7 +11,7 @@ def test_averages_the_tables_of_consecutive_seeds(monkeypatch, tmp_path):
     values = {4: (0.25, None), 5: (0.75, 0.5)}
     seen = []
 
-    def train(config, folder, *, reference, page):
+    def train(config, folder, *, page):
         seen.append((config.train.seed, folder))
         return {
             row: [evaluation.Result("MAE", value, 0.1, "how")]
