@@ -92,15 +92,24 @@ class Synthetic:
         if (self.padded or self.missing) and not self.view_shapes:
             raise ValueError("data.padded and data.missing need data.view_shapes, got none")
         if self.domains:
-            return self._domains()
+            parts = [(domain, part) for domain in self.domains for part in ("train", "test")]
+            splits = {
+                f"{domain}/{part}": self._split(number, part, self.domains.index(domain))
+                for number, (domain, part) in enumerate(parts)
+            }
+            seen, held_out = self.domains[:-1], self.domains[-1]
+            return by_domain(splits, seen, held_out, size=self.classes_per_draw, seed=self.seed)
         names = ["train", "valid", "test"] if self.regression else ["train", "test"]
         names += ["transfer/train", "transfer/test"] if self.transfer else []
         return {name: self._split(number, name) for number, name in enumerate(names)}
 
-    def _split(self, number: int, name: str) -> Split:
-        """One split; `number` seeds its noise, not the patterns."""
+    def _split(self, number: int, name: str, domain: int = 0) -> Split:
+        """One split; `number` seeds its noise, not the patterns, which are those of images of the domain."""
         rng = np.random.default_rng([self.seed, 1, number])
-        n = self.examples if name.endswith("train") else max(self.examples // 2, 2 * self.classes)
+        training = name.endswith("train")
+        n = self.examples if training else self.examples // 2
+        if self.domains or not training:
+            n = max(n, 2 * self.classes)
         classes = np.arange(n, dtype=np.int32) % self.classes
         label = rng.uniform(-1, 1, n).astype(np.float32) if self.regression else classes
         names = () if self.regression else tuple(f"class {c}" for c in range(self.classes))
@@ -108,7 +117,7 @@ class Synthetic:
         if self.groups:
             groups = (number * self.groups + rng.integers(self.groups, size=n)).astype(np.int32)
         if not self.view_shapes:
-            return self._images(rng, label, names, 0, groups=groups)
+            return self._images(rng, label, names, domain, groups)
         views = tuple(self._signal(rng, label, shape, v) for v, shape in enumerate(self.view_shapes))
         for view in views:
             if self.padded and view.ndim == 3:
@@ -121,19 +130,6 @@ class Synthetic:
                 view[~present[:, v]] = np.nan
         given = tuple(f"view{v + 1}" for v in range(len(views)))
         return in_memory(views, label, names, view_names=given, given=True, present=present, groups=groups)
-
-    def _domains(self) -> dict[str, Split]:
-        """The splits of every domain, and those drawn from them."""
-        names = tuple(f"class {c}" for c in range(self.classes))
-        splits: dict[str, Split] = {}
-        parts = [(domain, part) for domain in self.domains for part in ("train", "test")]
-        for number, (domain, part) in enumerate(parts):
-            rng = np.random.default_rng([self.seed, 1, number])
-            n = max(self.examples if part == "train" else self.examples // 2, 2 * self.classes)
-            labels = np.arange(n, dtype=np.int32) % self.classes
-            splits[f"{domain}/{part}"] = self._images(rng, labels, names, self.domains.index(domain))
-        seen, held_out = self.domains[:-1], self.domains[-1]
-        return by_domain(splits, seen, held_out, size=self.classes_per_draw, seed=self.seed)
 
     def _signal(
         self, rng: np.random.Generator, label: np.ndarray, shape: tuple[int, ...], view: int
@@ -150,18 +146,18 @@ class Synthetic:
         label: np.ndarray,
         names: tuple[str, ...],
         domain: int,
-        groups: np.ndarray | None = None,
+        groups: np.ndarray | None,
     ) -> Split:
         """N uint8 images whose 4x4 blocks show the label's pattern of the domain."""
-        side = -(-(self.image_size + (8 if self.sizes == "different" else 0)) // 4)
+        size, beyond = self.image_size, 8 if self.sizes == "different" else 0
+        side = -(-(size + beyond) // 4)
         coarse = self._signal(rng, label, (4, 4, self.channels), domain)
         whole = coarse.repeat(side, axis=1).repeat(side, axis=2)
         whole = whole + rng.normal(scale=0.25, size=whole.shape)
         pixels = np.clip(128 + 48 * whole, 0, 255).astype(np.uint8)
-        more = rng.integers(9 if self.sizes == "different" else 1, size=(len(label), 2))
-        size = self.image_size
+        more = rng.integers(beyond + 1, size=(len(label), 2))
         images = [image[: size + high, : size + wide] for image, (high, wide) in zip(pixels, more)]
-        if self.sizes == "one":
+        if not beyond:
             return in_memory((np.stack(images),), label, names, groups=groups)
         spec = ExampleSpec(((None, None, self.channels),))
         return Split(label, names, spec, lambda row, epoch: (images[row],), groups=groups)

@@ -46,13 +46,6 @@ class Prepared:
     items: Sequence[Mapping[str, Any]]
     read: Callable[[int, int], bytes]
 
-    def classes(self, number: int) -> np.ndarray:
-        """(N,) int32 labels, one of so many classes each."""
-        labels = self.of_records("labels").astype(np.int32)
-        if not np.isin(labels, range(number)).all():
-            raise ValueError(f"each record must have one of {number} classes")
-        return labels
-
     def of_records(self, fact: str) -> np.ndarray:
         """A fact of the item of each record; of `labels`, which an item has for each record, the record's own."""
         if fact == "labels":
