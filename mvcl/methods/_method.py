@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax.typing import ArrayLike
 
 from mvcl import augment, losses, methods, models
 from mvcl.methods._objective import Measures, OfViews
@@ -318,3 +319,21 @@ def key_of_batch(statistics: Any, inputs: Inputs) -> jax.Array:
     """The key of a batch's draws: the statistics' `key`, with the epoch and the index of the first example."""
     key = jax.random.wrap_key_data(statistics["key"])
     return jax.random.fold_in(jax.random.fold_in(key, inputs["epoch"][0]), inputs["index"][0])
+
+
+def chance_level(
+    loss: Callable[[jax.Array], jax.Array], k: int, n: int, d: int, seed: ArrayLike = 0
+) -> jax.Array:
+    """The value of a loss of (k, n, d) for embeddings without information about the instance.
+
+    It is the lower of two values: for constant embeddings, and for views drawn independently of the input. A loss
+    below it therefore means information. For a loss without negatives (`byol`), constant embeddings are optimal, so
+    only the independent ones count.
+    """
+    views = jax.random.normal(jax.random.key(seed), (k, n, d))
+    # The barrier prevents slow constant folding.
+    constant = loss(jax.lax.optimization_barrier(jnp.ones((k, n, d))))
+    independent = loss(views)
+    perfect = loss(jnp.broadcast_to(views[:1], (k, n, d)))
+    repels = constant > perfect + 1e-6 * (1 + jnp.abs(perfect))
+    return jnp.where(repels, jnp.minimum(constant, independent), independent)

@@ -4,8 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-from jax.typing import ArrayLike
 
 from mvcl import losses
 from mvcl.losses import Operands, name
@@ -66,21 +64,3 @@ def check(objective: losses.Loss, k: int, global_views: int | None = None) -> No
                 f"objective.global_views must be None, so that {name(objective)} is given views.global_views = "
                 f"{global_views}, or equal to it, got {own}"
             )
-
-
-def chance_level(
-    loss: Callable[[jax.Array], jax.Array], k: int, n: int, d: int, seed: ArrayLike = 0
-) -> jax.Array:
-    """The value of a loss of (k, n, d) for embeddings without information about the instance.
-
-    It is the lower of two values: for constant embeddings, and for views drawn independently of the input. A loss
-    below it therefore means information. For a loss without negatives (`byol`), constant embeddings are optimal, so
-    only the independent ones count.
-    """
-    views = jax.random.normal(jax.random.key(seed), (k, n, d))
-    # The barrier prevents slow constant folding.
-    constant = loss(jax.lax.optimization_barrier(jnp.ones((k, n, d))))
-    independent = loss(views)
-    perfect = loss(jnp.broadcast_to(views[:1], (k, n, d)))
-    repels = constant > perfect + 1e-6 * (1 + jnp.abs(perfect))
-    return jnp.where(repels, jnp.minimum(constant, independent), independent)

@@ -17,7 +17,7 @@ import pandas as pd
 
 from mvcl import evaluation, metrics, training
 from mvcl.report import _figures
-from mvcl.report._read import Run, flatten
+from mvcl.report._read import Run, kind
 
 Table = dict[str, Any]
 Cell = dict[str, Any]
@@ -118,10 +118,9 @@ def changed(runs: Sequence[Run], of: Sequence[Group]) -> dict[str, list[Any]]:
 
 def _fields(run: Run) -> tuple[int | None, dict[str, Any]]:
     """The seed of a run, and the fields of its configuration in which the runs of a group are equal."""
-    fields = flatten(run.config or {})
-    seed = fields.get("train.seed")
+    seed = run.fields.get("train.seed")
     free = training.free("seeds")  # these change no result
-    rest = {field: value for field, value in fields.items() if not field.startswith(free)}
+    rest = {field: value for field, value in run.fields.items() if not field.startswith(free)}
     return seed if type(seed) is int else None, rest
 
 
@@ -305,3 +304,13 @@ def _geometry(run: Run) -> dict[str, tuple[int, str, dict[str, float]]]:
 def _most(values: Iterable[Any]) -> Any:
     """The most frequent value, the first of several; None of nothing."""
     return next((value for value, _ in Counter(values).most_common(1)), None)
+
+
+def short(value: object) -> str:
+    """A value on one line: class name for objects, long values truncated."""
+    if isinstance(value, Mapping):
+        return kind(value) or "{…}"
+    if isinstance(value, list):
+        return "[" + ", ".join(short(item) for item in value[:8]) + (", …]" if len(value) > 8 else "]")
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= 60 else text[:59] + "…"

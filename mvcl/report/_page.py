@@ -110,7 +110,7 @@ def _several_runs(runs: Sequence[Run], names: Sequence[str]) -> dict[str, object
     groups = _compare.groups(runs, names)
     group_names = [name for name, *_ in groups]
     different = {
-        field: ["–" if value is ... else _short(value) for value in values]
+        field: ["–" if value is ... else _compare.short(value) for value in values]
         for field, values in _compare.changed(runs, groups).items()
     }
     parts = [name for name in different if not any(name.startswith(f"{other}.") for other in different)]
@@ -225,18 +225,8 @@ def _embeddings(features: np.ndarray, labels: np.ndarray, names: Sequence[str]) 
     }
 
 
-def _short(value: object) -> str:
-    """A value on one line: class name for objects, long values truncated."""
-    if isinstance(value, Mapping):
-        return kind(value) or "{…}"
-    if isinstance(value, list):
-        return "[" + ", ".join(_short(item) for item in value[:8]) + (", …]" if len(value) > 8 else "]")
-    text = value if isinstance(value, str) else json.dumps(value)
-    return text if len(text) <= 60 else text[:59] + "…"
-
-
 _TEMPLATES = Environment(
     loader=PackageLoader("mvcl.report"), autoescape=True, trim_blocks=True, lstrip_blocks=True
 )
 _indented = functools.partial(json.dumps, indent=2, ensure_ascii=False)
-_TEMPLATES.filters |= {"kind": kind, "short": _short, "indented": _indented}
+_TEMPLATES.filters |= {"kind": kind, "short": _compare.short, "indented": _indented}

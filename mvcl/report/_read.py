@@ -28,6 +28,7 @@ class Run:
     path: Path
     missing: list[tuple[str, str, str]]  # what, why, and what to do
     config: dict[str, Any] | None = None
+    fields: dict[str, Any] = field(default_factory=dict)  # of the configuration, as `flatten` names them
     log: pd.DataFrame = field(default_factory=pd.DataFrame)  # by step; infinite where a number was not finite
     step: int | None = None  # of the evaluation
     evaluation: pd.DataFrame = field(default_factory=partial(pd.DataFrame, columns=_RESULT))
@@ -56,7 +57,7 @@ def read_run(path: Path) -> Run:
     expected = ["config.json", "metrics.jsonl", "evaluation.json", "embeddings.npz"]
     expected += [] if (path / "scaling.json").is_file() else ["views.npz"]  # runs on tables have no images
     for of, name, read, what, remedy in (
-        ("config", "config.json", _object, "The configuration", train),
+        ("", "config.json", _config, "The configuration", train),
         ("log", "metrics.jsonl", _log, "The curves", train),
         ("", "evaluation.json", _evaluation, "The evaluation table", f"run: mvcl evaluate {path}"),
         ("view_names", "scaling.json", _object, "The names of the views", train),
@@ -129,6 +130,11 @@ def _object(file: Path) -> dict[str, Any]:
     content = _files.read_json(file)
     _need(isinstance(content, dict), f"it must be a JSON object, got {type(content).__name__}")
     return content
+
+
+def _config(file: Path) -> dict[str, Any]:
+    config = _object(file)
+    return {"config": config, "fields": flatten(config)}
 
 
 def _lines(file: Path) -> list[tuple[int, dict[str, Any]]]:

@@ -95,7 +95,7 @@ def _of_function(info: StructTypeInfo) -> StructConstructorSpec | None:
     described = docstring_parser.parse(named.__doc__ or "").params
     helps = _SHARED | {parameter.arg_name: text for parameter in described if (text := parameter.description)}
     fields, fixed = [], dict(found)
-    for name, default in defaults(named).items():
+    for name, default in defaults(named, losses.is_higher_order(named)).items():
         value = found[name]
         kind = Callable[..., Any] if is_function(value) else _kind(hints.get(name, type(default)))
         if dataclasses.is_dataclass(value):  # its fields are options, such as the weights of a transport cost

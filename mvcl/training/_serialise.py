@@ -51,7 +51,7 @@ def parts(value: Any) -> tuple[Any, dict[str, Any]] | None:
         return None
     inner, given = losses.unwrap(value)
     named = losses.higher_order(inner) or inner
-    known, found = inspect.signature(named).parameters, defaults(named)
+    known, found = inspect.signature(named).parameters, defaults(named, losses.is_higher_order(named))
     anything = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
     if misspelt := None if anything else next((name for name in given if name not in known), None):
         raise ValueError(_unknown(named.__name__, misspelt, list(found)))
@@ -65,9 +65,8 @@ def rebuild(named: Any, options: dict[str, Any]) -> Any:
     return functools.partial(named, **options) if options else named
 
 
-def defaults(named: Callable[..., Any]) -> dict[str, Any]:
-    """The options of a function with their defaults; that of the pair loss of a higher-order function is `nt_xent`."""
-    higher = losses.is_higher_order(named)
+def defaults(named: Callable[..., Any], higher: bool) -> dict[str, Any]:
+    """The options of a function with their defaults; `higher`: of a higher-order one, whose pair loss is `nt_xent`."""
     return {
         name: losses.nt_xent if parameter.default is parameter.empty else parameter.default
         for name, parameter in inspect.signature(named).parameters.items()
