@@ -1,6 +1,5 @@
 """Helpers: start a small run as one or two processes, and read its results."""
 
-import json
 import os
 import subprocess
 import sys
@@ -11,6 +10,7 @@ import jax
 import numpy as np
 
 from mvcl import training
+from mvcl.training._folder import read_log as rows
 
 ROOT = Path(__file__).parents[2]
 MVCL = Path(sys.executable).with_name("mvcl")
@@ -64,17 +64,6 @@ def finish(process, code=0, timeout=600):
         raise AssertionError(f"still running after {timeout} s:\n{process.communicate()[0]}") from None
     assert process.returncode == code, f"exit code {process.returncode}, not {code}:\n{output}"
     return output
-
-
-def rows(workdir):
-    path = Path(workdir) / "metrics.jsonl"
-    found = []
-    for line in path.read_text().splitlines() if path.is_file() else []:
-        try:
-            found.append(json.loads(line))
-        except json.JSONDecodeError:
-            continue
-    return found
 
 
 def losses(workdir):

@@ -99,19 +99,3 @@ def test_other_commands_parse(command):
     else:
         assert words[:2] == ["python", "-m"]
         assert (ROOT / f"{words[2].replace('.', '/')}.py").is_file()
-
-
-@pytest.mark.parametrize(
-    ("entry", "message"),
-    [
-        ('kind = "table"\nname = "T"\nstatus = "done"\n', "status one of"),
-        ('kind = "page"\nname = "T"\n', "kind must be one of"),
-        ('kind = "table"\n', "name"),
-        ('kind = "table"\nname = "T"\nvalue = 1\n', "value"),
-    ],
-)
-def test_files_that_are_wrong_are_refused(tmp_path, monkeypatch, entry, message):
-    monkeypatch.setattr(papers, "FOLDER", tmp_path)
-    (tmp_path / "x.toml").write_text(f'title = "T"\npaper = "P"\ncode = "C"\n[[entry]]\n{entry}')
-    with pytest.raises(ValueError, match=message):
-        papers.read("x")

@@ -8,7 +8,7 @@ import types
 import numpy as np
 import pytest
 
-from mvcl import augment, data, evaluation, losses, models, training
+from mvcl import augment, data, losses, training
 from mvcl.studies import changed
 from mvcl.training import Config, Train, Views, _serialise
 
@@ -117,31 +117,20 @@ def test_fixed_budget_of_koromilas():
     assert examples(2, 10, 8) == 5  # not rounded to nothing
 
 
-def test_a_run_on_several_devices_saves_the_rounding():
-    config = Config(
-        data=data.Synthetic(image_size=8, examples=96),
-        views=Views(k=3, policy=augment.digits(), strategy="fixed", reference_views=1),
-        encoder=models.MLP(widths=(4,)),
-        train=Train(batch_size=64),
-        evaluation=evaluation.Classification(),
-    )
-    run = training.prepare(config)  # 8 devices
+def test_a_run_on_several_devices_saves_the_rounding(tiny):
+    fixed = {"views.strategy": "fixed", "views.reference_views": 1, "train.batch_size": 64}
+    run = training.prepare(changed(tiny, fixed | {"data.examples": 96, "mesh.data": 8}))
     assert (run.config.examples, run.config.views.round_to) == (16, 8)
     assert run.program.steps_per_epoch == 6
     saved = training.from_json(training.to_json(run.config))
     assert training.prepare(changed(saved, {"mesh.data": 1})).config.examples == 16
 
 
-def test_dry_run_names_the_scaled_learning_rate():
-    config = Config(
-        data=data.Synthetic(view_shapes=((4,), (4,), (4,))),
-        views=Views(k=3, strategy="fixed"),
-        encoder=models.MLP(widths=(4,)),
-        head=models.IdentityHead(),
-        optimizer=training.Sgd(learning_rate=1.0, reference_batch=64),
-        train=Train(batch_size=26),
-    )
-    said = training.dry_run(config)  # 8 devices
+def test_dry_run_names_the_scaled_learning_rate(tiny):
+    fixed = {"views.strategy": "fixed", "train.batch_size": 26, "mesh.data": 8}
+    scaled = {"optimizer": training.Sgd(learning_rate=1.0, reference_batch=64)}
+    given = {"data": data.Synthetic(view_shapes=((4,), (4,), (4,)))}
+    said = training.dry_run(changed(tiny, given | fixed | scaled))
     assert "16 examples x 3 views = 48 views (26 x 2 views / 3, rounded down to a multiple of 8)" in said
     assert "rate         0.25, the peak learning rate for this batch" in said
 
