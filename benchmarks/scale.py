@@ -23,7 +23,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 
 from benchmarks.collectives import compiled, received, traced
 from benchmarks.harness import table
-from mvcl import augment, data, losses, methods, models, training
+from mvcl import augment, data, losses, models, training
 from mvcl.training import CHOICES, _cost
 
 DEVICES = (8, 64, 512)
@@ -32,7 +32,7 @@ DEVICES = (8, 64, 512)
 def objective(name: str, views: int) -> tuple[Callable[[jax.Array], jax.Array], int]:
     """One device's part of the loss of (k, n, d) embeddings, and the k it takes."""
     chosen = CHOICES["objective"][name]()
-    of_views = methods.of_views(chosen)
+    of_views = losses.of_views(chosen)
     takes = losses.takes(chosen)
     k = 2 if takes.operands is losses.Operands.PAIR else takes.views or views
     if chosen is losses.m3g:  # of n^k tuples: on each device's own rows, as Piran 2024 trains it

@@ -17,9 +17,9 @@ __all__ = [
     "higher_order",
     "higher_order_functions",
     "is_higher_order",
-    "measured_on_views",
     "name",
     "objectives",
+    "of_views",
     "on_views",
     "takes",
     "unwrap",
@@ -182,23 +182,33 @@ def filled(objective: Callable[..., Any], options: Mapping[str, Any]) -> dict[st
     return {**known, **given}
 
 
-def measured_on_views(
+def of_views(
     objective: Callable[..., jax.Array], global_views: int | None = None
 ) -> Callable[..., tuple[jax.Array, dict[str, jax.Array]]]:
     """The objective as a function of one (k, n, d) array, whatever its operands, that returns (loss, measures).
 
     The measures are scalars for the log, none where the objective declares no `measured`. A pair loss compares the
     first two views, and its mask is (2, n). Groups are the global views and the others, or the first half of the views
-    and the rest where `global_views` is None. Other objectives are given the number of global views if they take it.
+    and the rest where `global_views` is None. Other objectives are given the number of global views if they take it. A
+    `queue` is passed under the objective's own argument name. A stack (p, k, n, d) is for objectives with `successive`.
     """
-    declared = takes(objective)
+    declared, bound = takes(objective), unwrap(objective)[1]
 
     def function(*views: jax.Array, **options: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
-        if declared.measured is None:
-            return objective(*views, **options), {}
-        return declared.measured(*views, **unwrap(objective)[1] | options)
+        if options.get("mask") is not None and not declared.mask:
+            raise ValueError(
+                f"objective {name(objective)} takes no mask, but these examples may lack views; "
+                "use objective:mv_infonce, for instance, or data without missing views"
+            )
+        if declared.queue is not None and "queue" in options:
+            options[declared.queue] = options.pop("queue")
+        if declared.successive is not None and views[0].ndim == 4:
+            return declared.successive(*views, **bound | options)
+        if declared.measured is not None:
+            return declared.measured(*views, **bound | options)
+        return objective(*views, **options), {}
 
-    def of_array(z: jax.Array, **options: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
+    def of_array(z: jax.Array, /, **options: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
         if declared.operands is Operands.PAIR:
             return function(z[0], z[1], **options)
         if declared.operands is Operands.GROUPS:
@@ -214,9 +224,9 @@ def measured_on_views(
 def on_views(
     objective: Callable[..., jax.Array], global_views: int | None = None
 ) -> Callable[..., jax.Array]:
-    """The loss of `measured_on_views`."""
-    measured = measured_on_views(objective, global_views)
-    return lambda z, **options: measured(z, **options)[0]
+    """The loss of `of_views`."""
+    of_array = of_views(objective, global_views)
+    return lambda z, **options: of_array(z, **options)[0]
 
 
 def objectives() -> dict[str, Callable[..., Any]]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     )
     from mvcl.methods._momentum import Following, MocoV2, MocoV3, StudentTeacher
     from mvcl.methods._multi_encoder import MultiEncoder
-    from mvcl.methods._objective import Measures, OfViews, check, of_views
+    from mvcl.methods._objective import Measures, OfViews, check
     from mvcl.methods._sem import Sem
     from mvcl.methods._supervised import Supervised
 

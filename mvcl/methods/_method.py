@@ -248,7 +248,6 @@ class Method(Protocol):
 
     def build(self, spec: Specification) -> Learner:
         """The learner for these networks, inputs and objective; raises `ValueError` if they are not compatible."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,6 @@
-"""Objectives as methods call them: functions of (k, n, d) views, for all kinds of operands."""
+"""Objectives as methods call them, and the number of views that they compare."""
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 
@@ -13,30 +12,11 @@ Measures = dict[str, jax.Array]
 
 
 OfViews = Callable[..., tuple[jax.Array, Measures]]
-"""(k, n, d) views -> (loss, dict of scalars for the log).
+"""What `losses.of_views` makes: (k, n, d) views -> (loss, dict of scalars for the log).
 
 Of an objective that declares `successive`: also (p, k, n, d), p problems -> (sum of their losses, dict).
 Keywords, if the objective takes them: queue (q, d), mask (k, n), weights (k, k) or (k, k, n), key, axis_name.
 """
-
-
-def of_views(objective: losses.Loss, global_views: int | None = None) -> OfViews:
-    """`losses.measured_on_views`, with a `queue` under the objective's own argument name, for `successive` ones too."""
-    takes, loss = losses.takes(objective), losses.measured_on_views(objective, global_views)
-
-    def value(z: jax.Array, /, **extra: Any) -> tuple[jax.Array, Measures]:
-        if "mask" in extra and not takes.mask:
-            raise ValueError(
-                f"objective {name(objective)} takes no mask, but these examples may lack views; "
-                "use objective:mv_infonce, for instance, or data without missing views"
-            )
-        if takes.queue is not None and "queue" in extra:
-            extra = {takes.queue if name == "queue" else name: x for name, x in extra.items()}
-        if z.ndim == 4 and takes.successive is not None:
-            return takes.successive(z, **{**losses.unwrap(objective)[1], **extra})
-        return loss(z, **extra)
-
-    return value
 
 
 def check(objective: losses.Loss, k: int, global_views: int | None = None) -> None:

@@ -1,4 +1,7 @@
-"""Metrics of embeddings, and bounds on their mutual information."""
+"""Metrics of embeddings, and bounds on their mutual information.
+
+An argument of another shape, dtype or value than its docstring says raises a `ValueError` that names it.
+"""
 
 from typing import TYPE_CHECKING
 

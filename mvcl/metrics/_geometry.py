@@ -166,9 +166,6 @@ def lidar(z: ArrayLike, delta: ArrayLike = 1e-4) -> jax.Array:
     Returns:
       Scalar, float32 or wider, from 1 (one direction) to min(d, n - 1). n orthonormal instances whose views coincide
       give n - 1; if all vectors coincide it is 1.
-
-    Raises:
-      ValueError: invalid shapes, dtypes or delta.
     """
     z = _numerics.widen(_checks.views(z))
     delta = _checks.scalar("delta", delta, z.dtype, positive=True)

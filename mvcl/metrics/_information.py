@@ -85,9 +85,6 @@ def group_scores(
 
     Returns:
       (n, n) float32 or wider: row i is the group of instance i, column j the others of instance j.
-
-    Raises:
-      ValueError: for shapes, dtypes or values other than these.
     """
     z = _checks.views(z)
     inside = [v for v in range(len(z)) if v in group]
@@ -123,9 +120,6 @@ def info_nce_bound(scores: ArrayLike) -> jax.Array:
 
     Returns:
       (...), at most log K.
-
-    Raises:
-      ValueError: the last axes differ or are shorter than 2, or an integer dtype.
     """
     f = _numerics.widen(_checks.array("scores", scores))
     if f.ndim < 2 or f.shape[-1] != f.shape[-2] or f.shape[-1] < 2:

@@ -99,10 +99,8 @@ def recall_at(queries: ArrayLike, keys: ArrayLike, ks: Sequence[int] = (1, 5, 10
 
     Returns:
       (len(ks),) recalls in [0, 1], float32 or wider. A zero vector has cosine 0 with every vector, so a zero query is a
-      miss for k < n. For unit vectors without relation to each other the expected value is k / n.
-
-    Raises:
-      ValueError: invalid shapes or dtypes, NaN or infinity (under `jit`: a row with NaN is a miss), or invalid ks.
+      miss for k < n. For unit vectors without relation to each other the expected value is k / n. NaN and infinity
+      raise an error; under `jit` a row with NaN is a miss.
     """
     q, z = _checks.array("queries", queries, "n d"), _checks.array("keys", keys, "n d")
     _checks.same_shape("queries", q, "keys", z)
@@ -205,7 +203,7 @@ def k_means(
     3 s at equal inertia (within 0.1%). On a busy machine several threads wait for each other.
 
     Args:
-      features: (n, d) floating.
+      features: (n, d) floating and finite.
       clusters: number of clusters, 2 <= clusters <= n.
       seed: of the k-means++ starts.
       starts: number of starts.
@@ -214,9 +212,6 @@ def k_means(
 
     Returns:
       (n,) int32 cluster numbers, and Σ_i ||x_i - centre of x_i||².
-
-    Raises:
-      ValueError: invalid shapes or numbers, or features that are not finite.
     """
     from sklearn.cluster import KMeans, MiniBatchKMeans  # the import takes a second
     from threadpoolctl import threadpool_limits

@@ -15,7 +15,6 @@ class EncoderConfig(Protocol):
 
     def build(self, input_shape: tuple[int, ...], *, dtype: DTypeLike, rngs: nnx.Rngs) -> Any:
         """An nnx module from (n, *input_shape) to (n, features) float32, with an attribute `features`."""
-        ...
 
 
 @runtime_checkable
@@ -24,7 +23,6 @@ class HeadConfig(Protocol):
 
     def build(self, features: int, *, dtype: DTypeLike, rngs: nnx.Rngs) -> Any:
         """An nnx module from (n, features) to (n, out) float32, with an attribute `features` equal to out."""
-        ...
 
 
 ENCODERS: dict[str, Callable[[], EncoderConfig]] = {

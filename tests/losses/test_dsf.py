@@ -60,7 +60,7 @@ def test_measures(x64, rng, in_batch_negatives):
     mask[:2, 1] = mask[2:, 2] = mask[0, 3] = False
     queue = brute_force.unit(rng.normal(size=(5, 2, d))).mean(1)
     options = {"in_batch_negatives": in_batch_negatives, "temperature": 2.0}
-    run = losses.measured_on_views(functools.partial(losses.dsf, **options))
+    run = losses.of_views(functools.partial(losses.dsf, **options))
     units = brute_force.unit(z)
     queries, keys = brute_force.fits(units, mask)
     every = [*queries.values(), *keys.values()]

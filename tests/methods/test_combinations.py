@@ -36,7 +36,7 @@ METHODS = {
 @pytest.mark.parametrize("objective", some(OBJECTIVES, fast=[losses.symile, losses.lejepa]), ids=losses.name)
 @pytest.mark.parametrize("method", METHODS)
 def test_methods_and_objectives(method, objective):
-    takes, of_views = losses.takes(objective), methods.of_views(objective)
+    takes, of_views = losses.takes(objective), losses.of_views(objective)
     k = takes.views or (2 if takes.operands is Operands.PAIR else 4)
     of_views = partial(of_views, key=jax.random.key(7)) if takes.key else of_views
     spec = setting(objective, (SHAPE,) * k)

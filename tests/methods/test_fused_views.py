@@ -51,7 +51,7 @@ def test_equals_the_sum_over_pairs_and_fused_pairs(rng, shapes):
     """With all views and without some: a fused view is missing where one of its views is."""
     learner = methods.MultiEncoder(fusion=FUSION, fusion_weight=WEIGHT).build(of_tables(shapes=shapes))
     params, statistics = jax.jit(learner.init)(jax.random.key(1))
-    nets, of_views = learner.network(params, statistics), methods.of_views(OBJECTIVE)
+    nets, of_views = learner.network(params, statistics), losses.of_views(OBJECTIVE)
 
     @jax.jit
     @partial(jax.value_and_grad, has_aux=True)
@@ -75,10 +75,7 @@ def test_equals_the_sum_over_pairs_and_fused_pairs(rng, shapes):
 
 
 def test_chance_level_is_that_of_views_without_information():
-    learner, of_views = (
-        methods.MultiEncoder(fusion=FUSION).build(of_tables()),
-        methods.of_views(OBJECTIVE),
-    )
+    learner, of_views = methods.MultiEncoder(fusion=FUSION).build(of_tables()), losses.of_views(OBJECTIVE)
     chance = jax.jit(lambda: methods.chance_level(lambda z: learner.level(of_views, z), 3, N, 3))()
     np.testing.assert_allclose(chance, np.log(N) / 2, rtol=1e-5)
 

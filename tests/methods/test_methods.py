@@ -47,7 +47,7 @@ def started(learner, rng=None):
 
 def loss_of(learner, objective=None):
     """(parameters, statistics, inputs) -> what the learner's loss returns, compiled."""
-    of_views = None if objective is None else methods.of_views(objective)
+    of_views = None if objective is None else losses.of_views(objective)
     return jax.jit(lambda p, s, inputs: learner.loss(p, s, methods.Batch(inputs, draw), of_views))
 
 
@@ -104,7 +104,7 @@ def student_teacher(s, t, predict):
 )
 def test_momentum_methods_by_hand(inputs, rng, method, objective, by_hand):
     """The value; the momentum encoder has no gradient, all parameters have one."""
-    learner, of_views = method.build(setting(objective)), methods.of_views(objective)
+    learner, of_views = method.build(setting(objective)), losses.of_views(objective)
     params, statistics = started(learner, rng)
 
     @jax.jit
@@ -145,7 +145,7 @@ def test_moco_v2_is_the_loss_of_queries_keys_and_queue(inputs, rng, name, queue_
 
     queue, (_, queries) = statistics["queue"], embedded(params["network"], inputs["views"][:2])
     _, keys = embedded(statistics["momentum"], inputs["views"][2:])
-    of_views = jax.jit(methods.of_views(objective))
+    of_views = jax.jit(losses.of_views(objective))
     expected = of_views(jnp.float32(np.concatenate([queries, keys])), queue=queue)[0]
     np.testing.assert_allclose(loss, expected, rtol=2e-5)
     k = keys / np.linalg.norm(keys, axis=-1, keepdims=True)
@@ -198,7 +198,7 @@ def test_m3g_from_the_solution_before_is_that_from_zeros_within_the_tolerance(rn
     student = rng.normal(size=(1, 8, 5)) + rng.normal(size=(3, 8, 5))
     teacher = student + 0.1 * rng.normal(size=(3, 8, 5))  # each problem has one view of the teacher
     z = np.stack([np.where(np.arange(3)[:, None, None] == i, teacher, student) for i in range(2)])
-    z, objective = jnp.asarray(z, jnp.float32), methods.of_views(partial(losses.m3g, **options))
+    z, objective = jnp.asarray(z, jnp.float32), losses.of_views(partial(losses.m3g, **options))
     (value, measures), gradient = jax.jit(jax.value_and_grad(objective, has_aux=True))(z)
 
     @jax.jit
@@ -242,7 +242,7 @@ def test_multi_encoder_masks_missing_views(rng):
     present[1, 2] = present[4, 0] = False
     hidden = tuple(np.where(present[:, l, None], v, 0) for l, v in enumerate(views))
     other = tuple(np.where(present[:, l, None], v, 7) for l, v in enumerate(views))
-    of_views = methods.of_views(losses.mv_infonce)
+    of_views = losses.of_views(losses.mv_infonce)
 
     @jax.jit
     @jax.value_and_grad

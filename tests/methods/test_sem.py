@@ -57,7 +57,7 @@ def started(learner, weights=None):
 
 
 def loss(learner, params, statistics, inputs):
-    return learner.loss(params, statistics, methods.Batch(inputs, draw), methods.of_views(OBJECTIVE))
+    return learner.loss(params, statistics, methods.Batch(inputs, draw), losses.of_views(OBJECTIVE))
 
 
 # Compiled once per learner.

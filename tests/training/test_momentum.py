@@ -82,7 +82,7 @@ def test_logs_what_dsf_measures(moco):
     @jax.jit
     def loss(state, batch):
         given = methods.Batch(batch, lambda inputs: run.program.views(inputs))
-        of_views = methods.of_views(moco.objective)
+        of_views = losses.of_views(moco.objective)
         return run.program.learner.loss(state["params"], state["statistics"], given, of_views)
 
     value, (_, _, measures) = loss(state, batch)

@@ -146,7 +146,7 @@ def test_problems_of_m3g_solved_from_one_another_are_the_same_on_any_devices(rng
     teacher = student + 0.1 * rng.normal(size=(3, 16, 5))
     z = jnp.asarray(np.stack([student, np.concatenate([teacher[:1], student[1:]])]), jnp.float32)
     objective = partial(losses.m3g, epsilon=0.05)
-    takes, of_views = losses.takes(objective), methods.of_views(objective)
+    takes, of_views = losses.takes(objective), losses.of_views(objective)
     meshes = [_program.make_mesh(Mesh(data=devices)) for devices in (1, 4)]
     one, four = (jax.jit(_sharding.sharded(of_views, takes, mesh, group))(z) for mesh in meshes)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-6), four, one)
@@ -158,7 +158,7 @@ def test_groups_split_masks_and_weights(rng):
     mask = rng.random((3, 8)) < 0.7
     weights = rng.random((3, 3, 8)).astype(np.float32)
     objective = losses.all_pairs(losses.nt_xent)
-    grouped = _sharding.in_groups(methods.of_views(objective), losses.takes(objective), 4)
+    grouped = _sharding.in_groups(losses.of_views(objective), losses.takes(objective), 4)
     value, _ = grouped(z, mask=mask, weights=weights)
     of_part = jax.jit(lambda z, mask, weights: objective(z, mask=mask, weights=weights))
     expected = [of_part(z[:, part], mask[:, part], weights[:, :, part]) for part in (slice(4), slice(4, 8))]
@@ -290,7 +290,7 @@ def test_raises_on_invalid_warm_up(options):
     ],
 )
 def test_chance_level_of_features_without_information(name, k, expected):
-    of_views = methods.of_views(getattr(losses, name))
+    of_views = losses.of_views(getattr(losses, name))
     level = methods.chance_level(lambda z: of_views(z)[0], k, 64, 4096)
     np.testing.assert_allclose(level, expected, atol=2e-3 * (k - 1))
 
@@ -313,13 +313,13 @@ def test_an_own_objective_is_that_of_the_global_batch(tables):
     one, four = (curve(dataclasses.replace(config, mesh=Mesh(data=devices)), 2)[0] for devices in (1, 4))
     np.testing.assert_allclose(four, one, rtol=1e-4)
     z = jnp.asarray(np.random.default_rng(0).normal(size=(2, 4, 3)), jnp.float32)
-    first, second = (float(methods.of_views(with_key)(z, key=jax.random.key(seed))[0]) for seed in (0, 1))
+    first, second = (float(losses.of_views(with_key)(z, key=jax.random.key(seed))[0]) for seed in (0, 1))
     assert abs(first - second) > 1e-3
 
 
 def test_refuses_missing_views_where_the_objective_takes_no_mask():
     with pytest.raises(ValueError, match="without_mask takes no mask"):
-        methods.of_views(without_mask)(jnp.ones((2, 4, 3)), mask=jnp.ones((2, 4), bool))
+        losses.of_views(without_mask)(jnp.ones((2, 4, 3)), mask=jnp.ones((2, 4), bool))
 
 
 def test_refuses_to_normalise_three_channels_of_grey_images(tiny):
