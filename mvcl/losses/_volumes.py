@@ -73,7 +73,7 @@ def gram(
     basis, volume = _basis(e, others)
     left = _numerics.orthogonal_part(a, basis)
     return _cross_entropy(
-        (_determinants_by_basis, _minus_root),
+        (_determinants_by_basis, partial(_minus_root, 1.0)),
         e,
         (a, jnp.sum(a * a, axis=1)),
         (*basis, volume),
@@ -92,8 +92,8 @@ def _determinants_by_basis(rows: Arrays, columns: Arrays) -> jax.Array:
     return volume[None, :] * (square[:, None] - inside)
 
 
-def _minus_root(determinant: jax.Array, temperature: jax.Array, eps: jax.Array) -> jax.Array:
-    return -jnp.sqrt(jnp.maximum(determinant, 0) + eps) / temperature
+def _minus_root(factor: float, determinant: jax.Array, temperature: jax.Array, eps: jax.Array) -> jax.Array:
+    return -factor * jnp.sqrt(jnp.maximum(determinant, 0) + eps) / temperature
 
 
 def _basis(e: Vectors, views: list[int]) -> tuple[list[jax.Array], jax.Array]:
@@ -160,7 +160,7 @@ def triangle(
     height = _numerics.orthogonal_part(a - b, [direction])
     base = jnp.sum(side * side, axis=1)
     return _cross_entropy(
-        (_determinants_by_distance, _minus_half if squared else _minus_half_root),
+        (_determinants_by_distance, _minus_half if squared else partial(_minus_root, 0.5)),
         e,
         (a, jnp.sum(a * a, axis=1)),
         (direction, foot, jnp.sum(foot * foot, axis=1), base),
@@ -178,10 +178,6 @@ def _determinants_by_distance(rows: Arrays, columns: Arrays) -> jax.Array:
     along = _numerics.products(a[None], direction[None])[0]
     to_foot = _numerics.products(a[None], foot[None])[0]
     return base[None, :] * (square[:, None] - along * along - 2 * to_foot + foot_square[None, :])
-
-
-def _minus_half_root(determinant: jax.Array, temperature: jax.Array, eps: jax.Array) -> jax.Array:
-    return -0.5 * jnp.sqrt(jnp.maximum(determinant, 0) + eps) / temperature
 
 
 def _minus_half(determinant: jax.Array, temperature: jax.Array, eps: jax.Array) -> jax.Array:

@@ -137,7 +137,11 @@ class SemLearner(Learner):
     def loss(self, params: Any, statistics: Any, batch: Batch, objective: OfViews) -> LossAndMore:
         net, lam, inputs = self.network(params, statistics), self.options.lam, batch.inputs
         x, there = _tables(batch.draw(batch.inputs), inputs.get("present"))
-        corrupted = self._corrupted(statistics, inputs, x)
+        corrupted = x
+        if self.corruption != "none":  # new noise at every step
+            key = key_of_batch(statistics, inputs)
+            keys = [jax.random.fold_in(key, view) for view in range(self.k)]
+            corrupted = [losses.corrupted(*of_view, self.corruption) for of_view in zip(keys, x)]
         extra = batch.mask | ({"weights": statistics["weights"]} if self.weighs else {})
 
         def restored(given: Sequence[jax.Array]) -> tuple[jax.Array, jax.Array]:
@@ -222,15 +226,6 @@ class SemLearner(Learner):
             return statistics, record
         weights = view_weights(compared, labels, self.options.weights, there.T)
         return {**statistics, "weights": jnp.asarray(weights)}, {"weights": weights, **record}
-
-    def _corrupted(self, statistics: Any, inputs: Inputs, x: Sequence[jax.Array]) -> Sequence[jax.Array]:
-        """Input of the autoencoders: x, or x corrupted with new noise at every step."""
-        if self.corruption == "none":
-            return x
-        key = key_of_batch(statistics, inputs)
-        return [
-            losses.corrupted(jax.random.fold_in(key, v), view, self.corruption) for v, view in enumerate(x)
-        ]
 
     @partial(jax.jit, static_argnums=0)
     def _encode_and_embed(self, params: Any, views: Any, present: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -29,8 +29,6 @@ class Autoencoders(nnx.Module):
       features: length of the hidden features H.
       embedding: length of the embeddings Z.
       uniform_biases: draw initial biases from U(±1/sqrt(inputs)); otherwise they are zero.
-      dtype: of the computation; parameters and results are float32.
-      rngs: of the initial parameters.
     """
 
     def __init__(

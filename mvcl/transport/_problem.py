@@ -76,7 +76,16 @@ def tuple_costs(
     elif not isinstance(cost, PairForm) and isinstance(cost, transport.CostFn | Sequence):
         cost = SumOverPairs(cost)  # type: ignore[arg-type]
     if isinstance(cost, PairForm):
-        return _of_form(cost, points, there, scale)
+        k, matrices, counts = len(points), cost.matrices(points), None
+        of_sum = cost.of_sum(k)
+        if of_sum is not None:
+            if there is not None:
+                counts = tuple(c * p for c, p in zip(cost.counts(k), there.astype(points[0].dtype)))
+            return TupleCosts(matrices, counts, dataclasses.replace(of_sum, scale=scale * of_sum.scale))
+        if there is not None:  # 0 for the pairs of which a point is missing
+            both = [there[l][:, None] & there[m][None, :] for l, m in pairs(k)]
+            matrices = tuple(jnp.where(pair, matrix, 0) for pair, matrix in zip(both, matrices))
+        return TupleCosts(tuple(scale * m for m in matrices))
     if not callable(cost):
         raise ValueError(
             "cost must be a name, a cost of mvcl.transport, a CostFn, several of them or a function of a (k, d) stack, "
@@ -121,23 +130,6 @@ def costs_of(
         return tuple_costs(points, cost)
     _check_operations(costs.shape, max_operations)
     return costs
-
-
-def _of_form(
-    form: PairForm, points: tuple[jax.Array, ...], there: jax.Array | None, scale: float
-) -> TupleCosts:
-    """Costs that follow from a sum over pairs; 0 for the pairs of which a point is missing."""
-    k, matrices = len(points), form.matrices(points)
-    of_sum = form.of_sum(k)
-    if of_sum is None:
-        if there is not None:
-            both = [there[l][:, None] & there[m][None, :] for l, m in pairs(k)]
-            matrices = tuple(jnp.where(pair, matrix, 0) for pair, matrix in zip(both, matrices))
-        return TupleCosts(tuple(scale * m for m in matrices))
-    counts = None
-    if there is not None:
-        counts = tuple(c * p for c, p in zip(form.counts(k), there.astype(points[0].dtype)))
-    return TupleCosts(matrices, counts, dataclasses.replace(of_sum, scale=scale * of_sum.scale))
 
 
 def _costs_of_pairs(matrices: ArrayLike | Sequence[ArrayLike]) -> TupleCosts:
