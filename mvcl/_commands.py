@@ -242,7 +242,8 @@ def embed(
 ) -> None:
     """Write the features of a split, and print their rank, uniformity and alignment.
 
-    OUT has the arrays features, (n, d) or with --views (n, views, d), labels (n,) and class_names.
+    OUT has the arrays features, (n, d) or with --views (n, views, d), labels (n,) and class_names; OUT with the
+    ending .json has the measures.
 
     Args:
       split: `train` or `test`.

@@ -125,7 +125,7 @@ def scores(run: Run, state: _program.State, reading: data.Reading) -> dict[str, 
 def embed(
     run: Run, state: _program.State, split: str, out: Path, *, views: int = 0
 ) -> tuple[tuple[int, ...], list[evaluation.Result]]:
-    """Write features, labels and class names of a split as .npz.
+    """Write features, labels and class names of a split as .npz, and the measures of the features beside it as .json.
 
     Args:
       run, state: as from `open_run`; the features are the output that run.config.evaluation.features names.
@@ -159,6 +159,8 @@ def embed(
     if jax.process_index() == 0:
         names = np.asarray(readable.class_names)
         _files.save_arrays(out, features=features, labels=readable.labels, class_names=names)
+        text = json.dumps([dataclasses.asdict(result) for result in measures], indent=1)
+        _files.write_whole(out.with_suffix(".json"), text + "\n")
     return np.shape(features), measures
 
 
