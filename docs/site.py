@@ -42,6 +42,7 @@ COMMANDS = (
     ),
     *(
         "data prepare",
+        "data prepare domainnet",
         "data prepare eeg",
         "data prepare sentiment",
         "data prepare transfer",

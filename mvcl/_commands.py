@@ -327,8 +327,8 @@ def data(arguments: list[str]) -> None:
 
     usage: mvcl data prepare NAME [--OPTION VALUE ...]
 
-    NAME is a tfds data set such as cifar10 (these need the `tensorflow` extra), or eeg, sentiment or transfer,
-    which have further options: `mvcl data prepare eeg --help`.
+    NAME is a tfds data set such as cifar10 (these need the `tensorflow` extra), or domainnet, eeg, sentiment or
+    transfer, which have further options: `mvcl data prepare eeg --help`.
     """
     if arguments[:1] != ["prepare"]:
         raise ValueError(f"unknown command data {' '.join(arguments[:1])!r}; use mvcl data prepare NAME")

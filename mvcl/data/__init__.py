@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING
 from mvcl import _lazy
 
 if TYPE_CHECKING:
+    from mvcl.data._domains import DOMAINS, DomainNet, PrepareDomains
     from mvcl.data._eeg import STAGES, Eeg, PrepareEeg
     from mvcl.data._features import DigitsViews
-    from mvcl.data._images import DOMAINS, Arrays, DomainNet, Folder
+    from mvcl.data._images import Arrays, Folder
     from mvcl.data._loader import (
         Batch,
         Crop,

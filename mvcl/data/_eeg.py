@@ -200,7 +200,7 @@ class PrepareEeg(Preparer):
             # SC4ssN… and ST7ssN… are night N of subject ss; in PhysioNet 2018 each record is a subject.
             facts = {"subject": path.name[:5] if edf else name, "labels": stages.tolist(), "dropped": dropped}
             # Half precision: its relative error of 2^-11 is below the recorder's resolution.
-            return [window.astype("<f2").tobytes() for window in cut], facts
+            return [window.astype("<f2").tobytes() for window in cut], facts, []
 
         settings = {name: getattr(self, name) for name in ("format", "rate", "wake_minutes")}
         return settings | {"channels": channels}, names, read, self.max_corrupt
@@ -241,9 +241,7 @@ class Eeg:
         with open_prepared(folder, name) as prepared:
             there = [str(name) for name in prepared.settings["channels"]]
             length = SECONDS * int(prepared.settings["rate"])
-            labels = prepared.of_records("labels").astype(np.int32)
-            if not np.isin(labels, range(len(STAGES))).all():
-                raise ValueError(f"each record must have one of {len(STAGES)} stages")
+            labels = prepared.classes(len(STAGES))
             subjects, groups = np.unique(prepared.of_records("subject").astype(str), return_inverse=True)
             groups, number = groups.astype(np.int32), len(subjects)
             names = tuple(channels) or tuple(there)

@@ -1,14 +1,13 @@
-"""Images in files: encoded images, folders of classes, folders of domains such as DomainNet, and one .npz file."""
+"""Images in files: encoded images, folders of classes, and one .npz file."""
 
 import dataclasses
 import io
 import math
 import os
-import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -18,9 +17,7 @@ from mvcl import _buckets, _files, _progress
 from mvcl.data._splits import (
     CorruptExample,
     ExampleSpec,
-    Outline,
     Split,
-    by_domain,
     decoding,
     in_memory,
     keep,
@@ -35,19 +32,7 @@ _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 _MOST_CLASSES = 1_000_000
 _ALIASES = {f"x_{part}": f"{part}_images" for part in ("train", "test")}
 _ALIASES |= {f"y_{part}": f"{part}_labels" for part in ("train", "test")}
-# Lines of DOMAIN_train.txt of the cleaned version, 409,832 of 586,575 images.
-_TRAINING_IMAGES = {
-    "clipart": 33_525,
-    "infograph": 36_023,
-    "painting": 50_416,
-    "quickdraw": 120_750,
-    "real": 120_906,
-    "sketch": 48_212,
-}
-DOMAINS = tuple(_TRAINING_IMAGES)
-"""The domains of DomainNet."""
 Shape = tuple[int | None, int | None, int]
-_IMAGE: Shape = (None, None, 3)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -282,116 +267,3 @@ def decode(data: Path | io.BytesIO, mode: str = "RGB") -> np.ndarray:
     with Image.open(data, formats=_FORMATS) as image:
         pixels = np.asarray(image if image.mode == mode else image.convert(mode))
     return pixels[..., None] if pixels.ndim == 2 else pixels
-
-
-# Domains
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DomainNet:
-    """DomainNet, or any images of the same classes in several domains.
-
-    A training example is one image of a class from each training domain, its views. Every `classes_per_draw`
-    consecutive examples of a batch are a draw of as many different classes, so a batch of 512 is 32 draws of 16
-    classes; compare examples within a draw, with --train.group (Piran 2024, Section 4.2 and Table A1: 16 a GPU).
-    Draws and images depend on draw_seed and epoch, not on train.seed and devices. An epoch reads as many images as the
-    training lists of these domains have. Classes that a training domain lacks are left out. `test` is the test list of
-    the held-out domain, `seen` has the training lists of the others, and each list is a split, such as real/train.
-    """
-
-    path: str = ""
-    """Folder with DOMAIN/CLASS/*.jpg and DOMAIN_train.txt, DOMAIN_test.txt with lines `DOMAIN/CLASS/FILE NUMBER`."""
-    domains: tuple[str, ...] = DOMAINS
-    """The domains."""
-    held_out: str = "sketch"
-    """Domain that is excluded from training; empty: train on all, and `test` is all test lists."""
-    classes: tuple[str, ...] = ()
-    """Keep these classes only, as in the tfds source. Empty keeps all."""
-    classes_per_draw: int = 16
-    """Different classes among as many consecutive examples; at most the number of classes."""
-    draw_seed: int = 0
-    """Seed for drawing classes and images; --train.seed does not change them."""
-
-    def open(self) -> dict[str, Split]:
-        """The splits `train`, `seen` and `test`, and one for each list."""
-        if self.held_out and self.held_out not in self.domains:
-            raise ValueError(
-                f"held_out must be one of {', '.join(self.domains)}, or empty; got {self.held_out!r}"
-            )
-        seen = tuple(domain for domain in self.domains if domain != self.held_out)
-        if len(seen) < 2:
-            raise ValueError(f"data.domains must have at least 2 domains for training, got {', '.join(seen)}")
-        names, lists = _read_lists(_folder(self.path, "DomainNet's folder"), self.domains)
-        kept = keep(names, self.classes)
-
-        def split(part: str) -> Split:
-            numbers, paths = lists[part]
-            rows, labels = select(numbers, names, kept)
-            return split_of_files(labels, kept, [paths[row] for row in rows], part, _IMAGE)
-
-        splits, size = {part: split(part) for part in lists}, self.classes_per_draw
-        return by_domain(splits, seen, self.held_out, size=size, seed=self.draw_seed)
-
-    def expected(self) -> Outline | None:
-        """345 classes and the draws of an epoch of the cleaned lists; None for other domains or classes."""
-        seen = [domain for domain in self.domains if domain != self.held_out]
-        if len(self.classes) > 1 or not set(seen) <= set(_TRAINING_IMAGES) or len(seen) < 2:
-            return None
-        images = sum(_TRAINING_IMAGES[domain] for domain in seen)
-        examples = self.classes_per_draw * (images // (len(seen) * self.classes_per_draw))
-        return Outline(examples, 345, ExampleSpec((_IMAGE,) * len(seen)))
-
-
-def _read_lists(
-    root: Path, domains: Sequence[str]
-) -> tuple[tuple[str, ...], dict[str, tuple[np.ndarray, list[Path]]]]:
-    """Class names, and of each list DOMAIN/train and DOMAIN/test the class numbers and files of its images.
-
-    Raises:
-      ValueError: a list is missing; or a line of it is not PATH NUMBER, points outside the folder, names a missing
-        image, or gives a class another number than an earlier line.
-    """
-    if len(set(domains)) != len(domains) or not domains:
-        raise ValueError(f"domains must be different names, got {', '.join(domains) or 'none'}")
-    numbers: dict[str, int] = {}
-    parts = [(domain, part) for domain in domains for part in ("train", "test")]
-    lists = {f"{domain}/{part}": _read_list(root, f"{domain}_{part}.txt", numbers) for domain, part in parts}
-    names = tuple(sorted(numbers, key=numbers.__getitem__))
-    if absent := set(range(len(names))) - set(numbers.values()):
-        raise ValueError(f"the lists of {root} have no image of class {min(absent)}, but of later ones")
-    return names, lists
-
-
-def _read_list(root: Path, name: str, numbers: dict[str, int]) -> tuple[np.ndarray, list[Path]]:
-    """Class numbers and files of a list; adds its classes to `numbers`."""
-    if not (root / name).is_file():
-        lists = ", ".join(sorted(path.name for path in root.glob("*_*.txt"))) or "no lists"
-        raise ValueError(f"{root} lacks {name}; it has {lists}")
-    paths, labels = [], []
-    there: dict[Path, set[str]] = {}  # one listing per folder: checking each of 600,000 files takes minutes
-    names = {number: class_name for class_name, number in numbers.items()}
-    with _files.reading(root / name, "list of images, lines DOMAIN/CLASS/FILE NUMBER"):
-        lines = (root / name).read_text(encoding="utf-8").splitlines()
-        for line, text in enumerate(_progress.track(lines, f"reading {name}", len(lines), "lines"), start=1):
-            if not text.strip():
-                continue
-            found = re.fullmatch(r"((?:[^/\\]+/)+[^/\\]+) (\d{1,9})", text.strip(), re.ASCII)
-            path = PurePosixPath(found[1] if found else "..")
-            if found is None or ".." in path.parts:
-                raise ValueError(f"line {line} must be DOMAIN/CLASS/FILE NUMBER, got {text[:80]!r}")
-            folder, name_of_class, number = root / path.parent, path.parts[-2], int(found[2])
-            known = numbers.setdefault(name_of_class, number), names.setdefault(number, name_of_class)
-            if known != (number, name_of_class):
-                raise ValueError(
-                    f"line {line}: class {number} is {name_of_class}, elsewhere {name_of_class} is class {known[0]} "
-                    f"and class {number} is {known[1]}"
-                )
-            if folder not in there:
-                there[folder] = set(os.listdir(folder)) if folder.is_dir() else set()
-            if path.name not in there[folder]:
-                raise ValueError(f"line {line}: there is no image {path}; use the cleaned lists")
-            paths.append(root / path)
-            labels.append(number)
-        if not paths:
-            raise ValueError("it names no image")
-    return np.asarray(labels, np.int32), paths

@@ -27,8 +27,8 @@ from mvcl import _buckets, _files, _progress
 from mvcl.data._splits import CorruptExample, decoding
 
 _FORMAT = 1
-Item = tuple[Sequence[bytes], Mapping[str, Any]]
-"""Records of one raw file or of a block of them, and their entry in the manifest."""
+Item = tuple[Sequence[bytes], Mapping[str, Any], Sequence[str]]
+"""Records of one raw file or of a block of them, their entry in the manifest, and why raw files were skipped."""
 Conversion = tuple[Mapping[str, Any], Sequence[str], Callable[[str], Item], int]
 """Settings, everything that determines the records (JSON): a folder is resumed only with the same; the names of the
 items, in order; name -> item, which raises CorruptExample for a raw file to skip; and how many may be skipped."""
@@ -36,7 +36,7 @@ items, in order; name -> item, which raises CorruptExample for a raw file to ski
 
 @dataclasses.dataclass(frozen=True)
 class Prepared:
-    """An opened folder: its settings, the facts of each item, and the bytes of each record.
+    """An opened folder: its settings, the facts of each item, and of each record the bytes and a name for messages.
 
     Facts have the item's `name`, `count` of records and `labels`, one each; record numbers run over all items. `read`
     gets the record and its length, and is thread-safe.
@@ -44,7 +44,15 @@ class Prepared:
 
     settings: Mapping[str, Any]
     items: Sequence[Mapping[str, Any]]
-    read: Callable[[int, int], bytes]
+    read: Callable[[int, int | None], bytes]
+    name: Callable[[int], str]
+
+    def classes(self, number: int) -> np.ndarray:
+        """(N,) int32 labels, one of so many classes each."""
+        labels = self.of_records("labels").astype(np.int32)
+        if not np.isin(labels, range(number)).all():
+            raise ValueError(f"each record must have one of {number} classes")
+        return labels
 
     def of_records(self, fact: str) -> np.ndarray:
         """A fact of the item of each record; of `labels`, which an item has for each record, the record's own."""
@@ -58,7 +66,8 @@ class Preparer(abc.ABC):
     """Options of every conversion into a prepared folder."""
 
     directory: str | None = None
-    """Folder to write; None: mvcl_eeg_FORMAT or mvcl_sentiment_DATASET under TFDS_DATA_DIR or ~/tensorflow_datasets."""
+    """Folder to write; None: mvcl_domainnet, mvcl_eeg_FORMAT or mvcl_sentiment_DATASET under TFDS_DATA_DIR or
+    ~/tensorflow_datasets."""
     verify: bool = False
     """Verify the checksums of the prepared folder and exit."""
 
@@ -139,6 +148,15 @@ def lock(root: Path, name: str) -> Iterator[None]:
         yield
 
 
+def blocks(sizes: Mapping[str, int], length: int) -> dict[str, tuple[str, range]]:
+    """Name of a block -> its list and rows; lists of these sizes, cut into blocks of a length."""
+    return {
+        f"{name}-{start:06d}": (name, range(start, min(start + length, size)))
+        for name, size in sizes.items()
+        for start in range(0, size, length)
+    }
+
+
 def _check_plan(path: Path, plan: dict[str, Any]) -> None:
     """Write the plan of a conversion, or compare it with that of the interrupted one."""
     if not path.is_file():
@@ -179,18 +197,18 @@ def _write_shard(
         with contextlib.closing(writer):
             for name in names:
                 try:
-                    records, facts = read(name)
+                    records, facts, lost = read(name)
+                    items.append({"name": name, "count": len(records), **facts})
                 except CorruptExample as error:
-                    skipped.append(str(error))
-                    if len(skipped) > max_corrupt:
-                        raise ValueError(
-                            f"more files than --max-corrupt cannot be read; the last: {error}. Repair or remove "
-                            "them, or raise --max-corrupt; then repeat the command to resume"
-                        ) from error
-                    continue
-                items.append({"name": name, "count": len(records), **facts})
+                    records, lost = [], [str(error)]
                 for record in records:
                     writer.write(record)
+                skipped += lost
+                if len(skipped) > max_corrupt:
+                    raise ValueError(
+                        f"more files than --max-corrupt cannot be read; the last: {skipped[-1]}. Repair or remove "
+                        "them, or raise --max-corrupt; then repeat the command to resume"
+                    )
         size, checksum = temporary.stat().st_size, _checksum(temporary)
     shard = {"file": path.name, "bytes": size, "sha256": checksum, "items": items, "skipped": skipped}
     _files.write_whole(path.with_suffix(".json"), json.dumps(shard))
@@ -233,20 +251,25 @@ def open_prepared(path: str | Path, name: str) -> Iterator[Prepared]:
     def name_of(row: int) -> str:
         return f"record {row} in {files[bisect.bisect_right(ends, row)]}"
 
-    def read(row: int, size: int) -> bytes:
+    def read(row: int, size: int | None) -> bytes:
         with decoding(name_of(row), "remove the shard and its .json and prepare again"):
             raw = source[row]
-        if len(raw) != size:
+        if size not in (None, len(raw)):
             raise CorruptExample(f"{name_of(row)} has {len(raw)} bytes, but its manifest.json states {size}")
         return raw
 
     with _files.reading(directory / "manifest.json", f"manifest of {kind}"):
-        yield Prepared(manifest["settings"], items, read)
+        yield Prepared(manifest["settings"], items, read, name_of)
+
+
+def is_prepared(directory: Path) -> bool:
+    """Whether a folder was prepared, at least in part."""
+    return (directory / "manifest.json").is_file()
 
 
 def _manifest(directory: Path, kind: str) -> dict[str, Any]:
     hint = f"; run: mvcl data prepare {kind} --help"
-    if not (directory / "manifest.json").is_file():
+    if not is_prepared(directory):
         raise ValueError(f"{str(directory)!r} is not a prepared folder{hint}")
     with _files.reading(directory / "manifest.json", "manifest"):
         manifest = _files.read_json(directory / "manifest.json")

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from mvcl import _files
-from mvcl.data._prepared import Conversion, Item, Preparer, open_prepared
+from mvcl.data._prepared import Conversion, Item, Preparer, blocks, open_prepared
 from mvcl.data._splits import ExampleSpec, Outline, Split
 
 VIEWS = ("text", "audio", "vision")
@@ -62,14 +62,11 @@ class PrepareSentiment(Preparer):
         every = [name for part in splits.values() for name in part]
         given = zip(VIEWS, (self.text, self.audio, self.vision))
         widths, readers = zip(*(_features(view, path, every) for view, path in given))
-        parts = {
-            f"{split}-{start:06d}": (split, list(part)[start : start + BLOCK])
-            for split, part in splits.items()
-            for start in range(0, len(part), BLOCK)
-        }
+        parts = blocks({split: len(part) for split, part in splits.items()}, BLOCK)
 
         def read(block: str) -> Item:
-            split, names = parts[block]
+            split, rows = parts[block]
+            names = list(splits[split])[rows.start : rows.stop]
             cuts = [[shortened(of(name), t) for of, t in zip(readers, most)] for name in names]
             views = [np.concatenate(view) for view in zip(*cuts)]  # of all rows of the block
             facts = {
@@ -81,7 +78,7 @@ class PrepareSentiment(Preparer):
                 "sums": [view.sum(0, dtype=np.float64).tolist() for view in views],
                 "squares": [np.square(view, dtype=np.float64).sum(0).tolist() for view in views],
             }
-            return [b"".join(cut.astype("<f4").tobytes() for cut in record) for record in cuts], facts
+            return [b"".join(cut.astype("<f4").tobytes() for cut in record) for record in cuts], facts, []
 
         settings = {"dataset": self.dataset, "shapes": list(zip(most, widths))}
         return settings, list(parts), read, 0

@@ -1,0 +1,205 @@
+"""Images of the same classes in several domains, such as DomainNet."""
+
+import dataclasses
+import io
+import os
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from mvcl import _buckets, _files, _progress
+from mvcl.data._images import Encoded, decode, image_split
+from mvcl.data._prepared import Conversion, Item, Preparer, blocks, is_prepared, open_prepared
+from mvcl.data._splits import CorruptExample, ExampleSpec, Outline, Split, by_domain, decoding, keep, select
+
+# Lines of DOMAIN_train.txt of the cleaned version, 409,832 of 586,575 images.
+_TRAINING_IMAGES = {
+    "clipart": 33_525,
+    "infograph": 36_023,
+    "painting": 50_416,
+    "quickdraw": 120_750,
+    "real": 120_906,
+    "sketch": 48_212,
+}
+DOMAINS = tuple(_TRAINING_IMAGES)
+"""The domains of DomainNet."""
+_LISTS = ("train", "test")
+_BLOCK = 1024
+_IMAGE = (None, None, 3)
+
+Images = tuple[np.ndarray, Encoded, Callable[[int], str]]
+"""The images of a list: (n,) class numbers, and the file and the name of each row."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PrepareDomains(Preparer):
+    """Copy the image files of all lists into ArrayRecord files, for file systems that are slow with many small files. A
+    repeated run resumes."""
+
+    source: str = ""
+    """DomainNet's folder: DOMAIN/CLASS/*.jpg and DOMAIN_train.txt, DOMAIN_test.txt."""
+    domains: tuple[str, ...] = DOMAINS
+    """The domains."""
+    max_corrupt: int = 10
+    """Stop when more images than this cannot be decoded."""
+
+    def _name(self) -> str:
+        return "domainnet"
+
+    def _conversion(self) -> Conversion:
+        names, lists = _read_lists(Path(self.source), "--source", self.domains)
+        parts = blocks({name: len(labels) for name, (labels, *_) in lists.items()}, _BLOCK)
+
+        def read(block: str) -> Item:
+            name, rows = parts[block]
+            labels, encoded, name_of = lists[name]
+            records, kept, lost = [], [], []
+            for row in rows:
+                try:
+                    with decoding(name_of(row)):
+                        raw = Path(encoded(row)).read_bytes()  # type: ignore[arg-type]
+                        decode(io.BytesIO(raw))
+                except CorruptExample as error:
+                    lost.append(str(error))
+                else:
+                    records.append(raw)
+                    kept.append(int(labels[row]))
+            return records, {"list": name, "labels": kept}, lost
+
+        return {"domains": self.domains, "class_names": names}, list(parts), read, self.max_corrupt
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DomainNet:
+    """DomainNet, or any images of the same classes in several domains.
+
+    A training example is one image of a class from each training domain, its views. Every `classes_per_draw`
+    consecutive examples of a batch are a draw of as many different classes, so a batch of 512 is 32 draws of 16
+    classes; compare examples within a draw, with --train.group (Piran 2024, Section 4.2 and Table A1: 16 a GPU).
+    Draws and images depend on draw_seed and epoch, not on train.seed and devices. An epoch reads as many images as the
+    training lists of these domains have. Classes that a training domain lacks are left out. `test` is the test list of
+    the held-out domain, `seen` has the training lists of the others, and each list is a split, such as real/train.
+    """
+
+    path: str = ""
+    """Folder with DOMAIN/CLASS/*.jpg and DOMAIN_train.txt, DOMAIN_test.txt with lines `DOMAIN/CLASS/FILE NUMBER`; or
+    the output of `mvcl data prepare domainnet`. Empty: its default output folder."""
+    domains: tuple[str, ...] = DOMAINS
+    """The domains."""
+    held_out: str = "sketch"
+    """Domain that is excluded from training; empty: train on all, and `test` is all test lists."""
+    classes: tuple[str, ...] = ()
+    """Keep these classes only, as in the tfds source. Empty keeps all."""
+    classes_per_draw: int = 16
+    """Different classes among as many consecutive examples; at most the number of classes."""
+    draw_seed: int = 0
+    """Seed for drawing classes and images; --train.seed does not change them."""
+
+    def open(self) -> dict[str, Split]:
+        """The splits `train`, `seen` and `test`, and one for each list."""
+        if self.held_out and self.held_out not in self.domains:
+            raise ValueError(
+                f"held_out must be one of {', '.join(self.domains)}, or empty; got {self.held_out!r}"
+            )
+        seen = tuple(domain for domain in self.domains if domain != self.held_out)
+        if len(seen) < 2:
+            raise ValueError(f"data.domains must have at least 2 domains for training, got {', '.join(seen)}")
+        if self.path and not is_prepared(path := _buckets.local_copy(self.path)):
+            names, lists = _read_lists(path, "data.path", self.domains)
+        else:
+            names, lists = _open_prepared(self.path, self.domains)
+        kept = keep(names, self.classes)
+
+        def split(part: str) -> Split:
+            numbers, encoded, name = lists[part]
+            rows, labels = select(numbers, names, kept)
+            return image_split(
+                labels, kept, lambda row: encoded(rows[row]), lambda row: name(rows[row]), part, _IMAGE
+            )
+
+        splits, size = {part: split(part) for part in lists}, self.classes_per_draw
+        return by_domain(splits, seen, self.held_out, size=size, seed=self.draw_seed)
+
+    def expected(self) -> Outline | None:
+        """345 classes and the draws of an epoch of the cleaned lists; None for other domains or classes."""
+        seen = [domain for domain in self.domains if domain != self.held_out]
+        if len(self.classes) > 1 or not set(seen) <= set(_TRAINING_IMAGES) or len(seen) < 2:
+            return None
+        images = sum(_TRAINING_IMAGES[domain] for domain in seen)
+        examples = self.classes_per_draw * (images // (len(seen) * self.classes_per_draw))
+        return Outline(examples, 345, ExampleSpec((_IMAGE,) * len(seen)))
+
+
+def _read_lists(root: Path, field: str, domains: Sequence[str]) -> tuple[tuple[str, ...], dict[str, Images]]:
+    """Class names and the lists of a folder.
+
+    Raises:
+      ValueError: the folder or a list is missing; or a line of a list is not PATH NUMBER, points outside the folder,
+        names a missing image, or gives a class another number than an earlier line.
+    """
+    if str(root) == "." or not root.is_dir():
+        raise ValueError(f"{field} must be DomainNet's folder, got {'' if str(root) == '.' else str(root)!r}")
+    if len(set(domains)) != len(domains) or not domains:
+        raise ValueError(f"domains must be different names, got {', '.join(domains) or 'none'}")
+    numbers: dict[str, int] = {}
+    lists = {f"{d}/{part}": _read_list(root, f"{d}_{part}.txt", numbers) for d in domains for part in _LISTS}
+    names = tuple(sorted(numbers, key=numbers.__getitem__))
+    if absent := set(range(len(names))) - set(numbers.values()):
+        raise ValueError(f"the lists of {root} have no image of class {min(absent)}, but of later ones")
+    return names, lists
+
+
+def _read_list(root: Path, name: str, numbers: dict[str, int]) -> Images:
+    """The images of a list; adds its classes to `numbers`."""
+    if not (root / name).is_file():
+        lists = ", ".join(sorted(path.name for path in root.glob("*_*.txt"))) or "no lists"
+        raise ValueError(f"{root} lacks {name}; it has {lists}")
+    paths, labels = [], []
+    there: dict[Path, set[str]] = {}  # one listing per folder: checking each of 600,000 files takes minutes
+    names = {number: class_name for class_name, number in numbers.items()}
+    with _files.reading(root / name, "list of images, lines DOMAIN/CLASS/FILE NUMBER"):
+        lines = (root / name).read_text(encoding="utf-8").splitlines()
+        for line, text in enumerate(_progress.track(lines, f"reading {name}", len(lines), "lines"), start=1):
+            if not text.strip():
+                continue
+            found = re.fullmatch(r"((?:[^/\\]+/)+[^/\\]+) (\d{1,9})", text.strip(), re.ASCII)
+            path = PurePosixPath(found[1] if found else "..")
+            if found is None or ".." in path.parts:
+                raise ValueError(f"line {line} must be DOMAIN/CLASS/FILE NUMBER, got {text[:80]!r}")
+            folder, name_of_class, number = root / path.parent, path.parts[-2], int(found[2])
+            known = numbers.setdefault(name_of_class, number), names.setdefault(number, name_of_class)
+            if known != (number, name_of_class):
+                raise ValueError(
+                    f"line {line}: class {number} is {name_of_class}, elsewhere {name_of_class} is class {known[0]} "
+                    f"and class {number} is {known[1]}"
+                )
+            if folder not in there:
+                there[folder] = set(os.listdir(folder)) if folder.is_dir() else set()
+            if path.name not in there[folder]:
+                raise ValueError(f"line {line}: there is no image {path}; use the cleaned lists")
+            paths.append(root / path)
+            labels.append(number)
+        if not paths:
+            raise ValueError("it names no image")
+    return np.asarray(labels, np.int32), paths.__getitem__, lambda row: f"image {paths[row]}"
+
+
+def _open_prepared(path: str, domains: Sequence[str]) -> tuple[tuple[str, ...], dict[str, Images]]:
+    with open_prepared(path, "domainnet") as prepared:
+        class_names = tuple(prepared.settings["class_names"])
+        of_record, labels = prepared.of_records("list"), prepared.classes(len(class_names))
+
+        def images(name: str) -> Images:
+            records = np.flatnonzero(of_record == name)
+            if not len(records):
+                raise ValueError(f"it lacks the list {name}; it has {', '.join(np.unique(of_record))}")
+
+            return (
+                labels[records],
+                lambda row: io.BytesIO(prepared.read(int(records[row]), None)),
+                lambda row: f"image {row} of {name}, {prepared.name(int(records[row]))},",
+            )
+
+        return class_names, {f"{d}/{part}": images(f"{d}/{part}") for d in domains for part in _LISTS}
