@@ -95,13 +95,6 @@ def test_direction_of_two_views_of_negative_cosine(x64, rng):
     np.testing.assert_allclose(value[0], value[1])
 
 
-def over_devices(loss, devices):
-    rows = jax.P(None, "data")
-    local = lambda z, m: jax.value_and_grad(lambda z: loss(z, mask=m, axis_name="data"))(z)  # noqa: E731
-    mesh = cases.mesh("data", devices=devices)
-    return jax.jit(jax.shard_map(local, mesh=mesh, in_specs=(rows, rows), out_specs=(jax.P(), rows)))
-
-
 @pytest.mark.parametrize(
     ("devices", "options"), [(2, {}), pytest.param(8, {"block_size": 1}, marks=pytest.mark.exhaustive)]
 )
@@ -113,7 +106,10 @@ def test_shuffled_tuples_do_not_depend_on_devices(x64, rng, devices, options):
     expected, loss = run(z, KEY), functools.partial(of_key, key=KEY)
     by_hand = brute_force.symile(brute_force.unit(z), mask, 0.2, "shuffled", KEY)
     np.testing.assert_allclose(expected[0], by_hand, rtol=1e-11)
-    close(over_devices(functools.partial(loss, **options), devices)(z, mask), expected)
+    local = lambda z, m: both(loss, mask=m, axis_name="data", **options)(z)  # noqa: E731
+    rows, mesh = jax.P(None, "data"), cases.mesh("data", devices=devices)
+    split = jax.shard_map(local, mesh=mesh, in_specs=(rows, rows), out_specs=(jax.P(), rows))
+    close(jax.jit(split)(z, mask), expected)
     assert run(z, jax.random.key(4))[0] != expected[0]
 
 
