@@ -2,16 +2,10 @@
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
 from mvcl import data
 from mvcl.data import _features as described
-
-
-@pytest.fixture(scope="module")
-def images() -> np.ndarray:
-    from sklearn.datasets import load_digits
-
-    return load_digits().images[:20] / 16
 
 
 def test_views():
@@ -51,7 +45,8 @@ def test_lbp_of_a_flat_image_and_a_dot():
     assert found[0] == 1  # the dot is above all its neighbours
 
 
-def test_fourier_profiles_and_moments(images):
+def test_fourier_profiles_and_moments():
+    images = load_digits().images[:20] / 16
     y, x = np.mgrid[:8, :8]
     for image, f, p, m in zip(
         images, *(g(images) for g in (described.fourier, described.profiles, described.moments))
