@@ -159,7 +159,7 @@ def test_agreement_is_recorded_at_every_refresh_and_at_the_end(tmp_path):
     assert (run / "refresh.jsonl").read_text() == before
     assert cli.main(["report", str(run)]) == 0
     page = (run / "report.html").read_text()
-    for part in ("Clustering accuracy, all views", "Each pair of views over time", "Cosine similarity"):
+    for part in ("Clustering accuracy, all views", "Pairs of views over time", "Cosine similarity"):
         assert part in page
     warned = json.loads((run / "evaluation.json").read_text())["warnings"]
     assert "agree less with the classes than those of the raw input" in warned[0]
