@@ -12,6 +12,7 @@ import numpy as np
 import optax
 
 from mvcl._progress import track
+from mvcl.evaluation._classification import named_splits
 from mvcl.evaluation._evaluation import (
     Arrays,
     Evaluation,
@@ -20,7 +21,6 @@ from mvcl.evaluation._evaluation import (
     Splits,
     at_least,
     averaged,
-    named_splits,
 )
 from mvcl.evaluation._probe import checked_rows, descend, draw_labels
 

@@ -24,7 +24,6 @@ from mvcl.evaluation._evaluation import (
     Splits,
     at_least,
     averaged,
-    named_splits,
 )
 from mvcl.evaluation._probe import (
     FEW_LABEL_PENALTY,
@@ -58,7 +57,9 @@ class LinearProbe:
     epochs: int = 100
     """Passes over the training split."""
     momentum: float = 0.9
+    """Share of a step that the next one keeps."""
     weight_decay: float = 0.0
+    """Weight decay, a part of the gradient."""
     decay: Literal["cosine", "linear", "constant", "steps"] = "cosine"
     """Decay of the learning rate, at each step: `cosine` or `linear` to zero, none, or to a tenth at each milestone."""
     milestones: tuple[int, ...] = ()
@@ -216,6 +217,16 @@ def _trained(options: LinearProbe, state: Any, batches: Rows, factors: jax.Array
     return jax.vmap(lambda state, rate: descend(_rule(options, factors, rate), loss, state, batches))(
         state, rates
     )
+
+
+def named_splits(of: str, available: Sequence[str]) -> tuple[str, ...]:
+    """The names of the splits of the data set `of`, empty for the run's own; `ValueError` if one is not available."""
+    names = tuple(f"{of}/{part}" if of else part for part in ("train", "test"))
+    if not set(names) <= set(available):
+        raise ValueError(
+            f"evaluation.of = {of!r} needs the splits {' and '.join(names)}, got {', '.join(available)}"
+        )
+    return names
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -59,16 +59,6 @@ def averaged(name: str, values: Sequence[float] | np.ndarray, how: str, better: 
     return Result(name, float(np.mean(values)), deviation, how, better=better)
 
 
-def named_splits(of: str, available: Sequence[str]) -> tuple[str, ...]:
-    """The names of the splits of the data set `of`, empty for the run's own; `ValueError` if one is not available."""
-    names = tuple(f"{of}/{part}" if of else part for part in ("train", "test"))
-    if not set(names) <= set(available):
-        raise ValueError(
-            f"evaluation.of = {of!r} needs the splits {' and '.join(names)}, got {', '.join(available)}"
-        )
-    return names
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluation:
     """Base of all protocols."""

@@ -68,7 +68,6 @@ def geometry(
     split: str | None = None,
     views: int | None = None,
     examples: int = 10_000,
-    reading: data.Reading | None = None,
 ) -> RunGeometry:
     """Embed each view of the examples of a split, at encoder and head, and measure the embeddings.
 
@@ -79,7 +78,6 @@ def geometry(
       views: random views of each image, drawn by the policies of training; None: the config's k. Given views are
         embedded as they are, all of them.
       examples: at most so many examples, a fixed random sample.
-      reading: counts unreadable examples; None: as many as the config allows.
 
     Returns:
       The geometry of the views at each output; with views that are given and a head that takes them together (method
@@ -88,28 +86,12 @@ def geometry(
     Raises:
       ValueError: there is no such split, no images to draw views of, or too few examples.
     """
-    config, k = run.config, run.config.views.k if views is None else views
-    split = config.evaluation.splits(tuple(run.splits))[-1] if split is None else split
-    _evaluate.check_split(run, split)
-    used, seed = run.splits[split], config.evaluation.seed
-    for name, value, least in (("examples", examples, 2), ("views", k, 1)):
-        if value < least:
-            raise ValueError(f"--{name} must be at least {least}, got {value}")
-    if used.spec.given and k != config.views.k:
-        raise ValueError(f"--views must be left out or {config.views.k}, the views given, got {views}")
-    drawn = (*config.view_names, *(f"view {view + 1}" for view in range(config.views.k, k)))[:k]
-    names = used.spec.view_names or drawn if used.spec.given else drawn
-    rows = np.sort(np.random.default_rng(seed).permutation(len(used))[:examples])
-    reading = data.Reading(config.train.corrupt_limit) if reading is None else reading
-    embedded, index = of_views(run, state, split, k, OUTPUTS, reading, rows=rows)
-    present, found = None if used.present is None else used.present[index], {}
-    for output, z in embedded.items():
-        whose: Any = {"present": present, "names": names}
-        if len(z) < len(names):  # of a head that takes given views together
-            whose = {"names": (evaluation.TOGETHER,)}
+    split = run.config.evaluation.splits(tuple(run.splits))[-1] if split is None else split
+    reading, seed, found = data.Reading(run.config.train.corrupt_limit), run.config.evaluation.seed, {}
+    for output, (arrays, present, names) in _embedded(run, state, split, views, examples, reading).items():
         with _progress.during(f"measuring the embeddings of the {output}"):
-            found[output] = evaluation.geometry(z, **whose, seed=seed)
-    result = RunGeometry(int(state["step"]), split, len(index), found)
+            found[output] = evaluation.geometry(arrays, present=present, names=names, seed=seed)
+    result = RunGeometry(int(state["step"]), split, len(arrays[0]), found)
     if out is not None and jax.process_index() == 0:
         _files.write_whole(out, result.text())
     return result
@@ -117,9 +99,38 @@ def geometry(
 
 def scores(run: Run, state: _program.State, reading: data.Reading) -> dict[str, float]:
     """`encoder_alignment`, `head_uniformity` and so on, of a part of the test split."""
-    found = geometry(run, state, examples=_EXAMPLES_IN_TRAINING, reading=reading).numbers()
-    logged = {f"{at}_{key}": f"{at}: {name}" for at in OUTPUTS for key, name in evaluation.LOGGED.items()}
-    return {key: found[name] for key, name in logged.items() if name in found}
+    split, found = run.config.evaluation.splits(tuple(run.splits))[-1], dict[str, float]()
+    embedded = _embedded(run, state, split, None, _EXAMPLES_IN_TRAINING, reading)
+    for output, (arrays, present, _) in embedded.items():
+        with _progress.during(f"measuring the embeddings of the {output}"):
+            values = evaluation.geometry_scores(arrays, present=present, seed=run.config.evaluation.seed)
+        found |= {f"{output}_{name}": value for name, value in values.items()}
+    return found
+
+
+def _embedded(
+    run: Run, state: _program.State, split: str, views: int | None, examples: int, reading: data.Reading
+) -> dict[str, tuple[list[np.ndarray], np.ndarray | None, tuple[str, ...]]]:
+    """Of each output the embeddings of each view; the (n, k) mask if views may be missing; and names of the views.
+
+    Given views have one embedding at a head that takes them together, as that of method `supervised`.
+    """
+    _evaluate.check_split(run, split)
+    config, used, k = run.config, run.splits[split], run.config.views.k if views is None else views
+    for name, value, least in (("examples", examples, 2), ("views", k, 1)):
+        if value < least:
+            raise ValueError(f"--{name} must be at least {least}, got {value}")
+    if used.spec.given and k != config.views.k:
+        raise ValueError(f"--views must be left out or {config.views.k}, the views given, got {views}")
+    drawn = (*config.view_names, *(f"view {view + 1}" for view in range(config.views.k, k)))[:k]
+    names = used.spec.view_names or drawn if used.spec.given else drawn
+    rows = np.sort(np.random.default_rng(config.evaluation.seed).permutation(len(used))[:examples])
+    found, index = of_views(run, state, split, k, OUTPUTS, reading, rows=rows)
+    present = None if used.present is None else used.present[index]
+    return {
+        output: (z, present, names) if len(z) == len(names) else (z, None, (evaluation.TOGETHER,))
+        for output, z in found.items()
+    }
 
 
 def embed(

@@ -52,6 +52,7 @@ class Sgd(Optimizer):
     learning_rate: float = 0.1
     """Peak learning rate, for a batch of `reference_batch` examples."""
     momentum: float = 0.9
+    """Share of a step that the next one keeps."""
 
     def transformation(self, learning_rate: optax.Schedule, decay: Rule) -> Rule:
         return optax.chain(decay, optax.trace(self.momentum), optax.scale_by_learning_rate(learning_rate))

@@ -126,6 +126,14 @@ def test_one_view_and_one_dimension(rng):
     assert "view 1" in table
 
 
+def test_scores_in_training_are_those_of_the_geometry(rng):
+    views, present = rng.normal(size=(3, 40, 5)), rng.random((40, 3)) > 0.2
+    scores = evaluation.geometry_scores(views, present=present)
+    numbers = evaluation.geometry(views, present=present).numbers()
+    assert scores == pytest.approx({key: numbers[name] for key, name in evaluation.LOGGED.items()}, rel=1e-6)
+    assert set(evaluation.geometry_scores(views[:1])) == {"negative_cosine", "uniformity", "effective_rank"}
+
+
 def test_large_sets_are_sampled(rng, monkeypatch):
     monkeypatch.setattr("mvcl.evaluation._geometry.ROWS", 10)
     views = rng.normal(size=(2, 50, 3))
