@@ -25,6 +25,11 @@ def test_declaration_is_that_of_the_signature(case):
     assert takes.terms is None or takes.operands is losses.Operands.PAIR
 
 
+def test_weights_of_pairs_are_split_over_devices_where_they_are_of_instances():
+    takes = losses.takes(losses.all_pairs(losses.nt_xent))
+    assert [takes.axis_of_instances("weights", np.ones((3,) * axes)) for axes in (2, 3)] == [None, 2]
+
+
 # One of each family, and those that test_derivatives leaves out.
 DEGENERATE = [
     "info_nce",

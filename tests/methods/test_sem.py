@@ -239,6 +239,7 @@ def two_groups(rng):
 
 def test_weights_use_h_first_and_z_later(rng, monkeypatch):
     learner, views = build(), two_groups(rng)
+    monkeypatch.setattr("mvcl.methods._sem._ENCODE_ROWS", 7)
     params, statistics = started(learner)
     z, h, _ = by_hand(learner.network(params, statistics), views)
     seen, real = [], metrics.k_means
