@@ -99,7 +99,8 @@ class Log:
             self._folder = Path(self._remote.name)
             (self._folder / rows.name).write_text(rows.read_text() if rows.is_file() else "")
         self._file = open(self._folder / "metrics.jsonl", "a", buffering=1)
-        self._board = SummaryWriter(str(self._folder / "tensorboard"), purge_step=step or None)
+        # Its queue has no limit: its thread ends at a full disk, and a full queue would hold this one for ever.
+        self._board = SummaryWriter(str(self._folder / "tensorboard"), max_queue=0, purge_step=step or None)
         self._last, self._before, self._started = step, clock.seconds(), time.monotonic()
         # Time never decreases, even if the machine's clock is set back.
         last = max((float(row.get("time", 0.0)) for row in _folder.read_log(workdir)), default=0.0)

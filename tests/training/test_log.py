@@ -1,6 +1,9 @@
 """The log of a run and its clock, without a run."""
 
+import errno
 import json
+from functools import partialmethod
+from multiprocessing.queues import Queue
 
 import pytest
 
@@ -141,6 +144,22 @@ def test_warns_once_of_a_solver_that_stopped(clock, tmp_path, capsys):
     solver = {"solver_unconverged": 0.5, "solver_iterations": 7.0, "solver_error": 0.25}
     [line] = logged(tmp_path, capsys, [solver | {"solver_unconverged": 0.0}, solver, solver])
     assert "stopped after 7 iterations with marginals wrong by 0.25" in line
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_goes_on_where_tensorboard_cannot_write(tmp_path, monkeypatch):
+    """The thread that writes its events ends at a full disk. A run must not wait for it: its next file raises."""
+    log = opened(tmp_path, _session.Clock())
+
+    def full(*event):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("tensorboardX.event_file_writer.EventsWriter.write_event", full)
+    monkeypatch.setattr("multiprocessing.queues.Queue.put", partialmethod(Queue.put, timeout=10))
+    for step in range(1, 9):
+        log.row(step, VALUES)
+    assert len(rows(tmp_path)) == 8
+    log.close()
 
 
 def test_scores_are_read_from_the_log(clock, tmp_path):
