@@ -2,6 +2,7 @@
 
 import os
 import sys
+import threading
 
 from mvcl.cli import main
 
@@ -12,6 +13,11 @@ def command() -> None:
     Python's normal exit would wait for a blocked reader or for other processes, or raise again for each open file on a
     full disk.
     """
+    if "--debug" not in sys.argv:
+        # TensorBoard's writer at a full disk, for one. The run ends where it cannot go on, with its own message.
+        threading.excepthook = lambda failed: print(
+            f"mvcl: a thread ended: {failed.exc_value}", file=sys.stderr
+        )
     code = main()
     if code in (1, 2):
         sys.stdout.flush()
