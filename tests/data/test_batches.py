@@ -151,6 +151,13 @@ def test_in_order_gives_every_readable_example_once(world):
         list(data.in_order(split((2, 9)), "test", batch_size=4, reading=data.Reading(1)))
 
 
+def test_to_devices_reads_two_batches_ahead():
+    drawn = []
+    stream = ({"x": np.full(4, i)} for i in range(9) if not drawn.append(i))
+    first = next(data.to_devices(stream, jax.sharding.SingleDeviceSharding(jax.devices()[0])))
+    assert (first["x"].tolist(), drawn) == ([0] * 4, [0, 1, 2])
+
+
 # Checks
 
 
