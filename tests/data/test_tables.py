@@ -256,6 +256,7 @@ F = "id,f1,f2"
         (archive(X2=NARROW[:7]), {}, r"numbers of examples: X1 \(8 x 3 .*X2 \(7 x 2 .*y \(8 "),
         (archive(y=LABELS[:5]), {}, r"different numbers of examples.*y \(5 "),
         (archive(X1=np.where(WIDE == 9, np.inf, WIDE)), {}, "view X1 has 1 entries.*example 1"),
+        (archive(y=np.stack([LABELS, LABELS], axis=1)), {}, r"y must be a row or a column.*got \(8 x 2"),
         (archive(ids=["a"] * 8), {}, "ids must be distinct.*7 are repeated.*as a"),
         (archive(y=LABELS / 2), {}, "labels must be whole numbers or strings, got 0.5"),
         (archive(y=np.where(np.arange(8) == 3, np.inf, LABELS)), {}, "or strings, got inf"),

@@ -111,6 +111,9 @@ def test_raises_without_channels(rng):
         evaluation.Channels(features="encoder").check(tables)
     with pytest.raises(ValueError, match="got 1 views"):
         evaluation.Channels().check(data.Synthetic().open())
+    for few in ({"labels_per_class": (5, 0)}, {"draws": 0}):
+        with pytest.raises(ValueError, match="labels_per_class and draws must be at least 1"):
+            evaluation.Channels(features="views", **few).check(tables)
     features = {name: np.zeros((len(split), 7), np.float32) for name, split in tables.items()}
     with pytest.raises(ValueError, match="one length for each of 2 views, got 7"):
         evaluation.Channels().measure(features, tables)

@@ -75,6 +75,20 @@ def test_raises_on_an_invalid_field(field, value, requirement):
         training.check(changed(Config(), {field: value}))
 
 
+LEAST = {
+    **{"views.reference_views": 1, "views.round_to": 1, "views.global_views": 1, "views.strategy": "fixed"},
+    **{"train.steps": 1, "train.ema": 0.0, "train.log_every": 1, "train.threads": 1, "train.group": 2},
+    **{"train.corrupt_limit": 0, "train.stall_seconds": 0.0, "train.evaluate_every": 0.0},
+    **{"train.geometry_every": 0.0, "train.batch_size": 4, "checkpoint.every_steps": 1, "checkpoint.keep": 1},
+    **{"mesh.slices": 1, "mesh.fsdp": 1, "mesh.data": 1},
+}
+
+
+def test_the_least_value_of_each_field_is_valid():
+    config = changed(Config(), LEAST)
+    assert training.check(config) is config
+
+
 def test_raises_on_fields_that_do_not_fit():
     one = Config(views=Views(k=9, strategy="fixed"), train=Train(batch_size=8))
     with pytest.raises(ValueError, match=r"at least 2 examples, got 1 \(8 x 2 views / 9, rounded down\)"):

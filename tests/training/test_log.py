@@ -102,6 +102,18 @@ def test_a_row_has_the_seconds_of_a_step_since_the_last_row(clock, tmp_path, cap
     assert shown[0].endswith("rank 5.0  40 views/s  1m30s left")
 
 
+def test_a_row_has_the_memory_of_a_device_that_tells_it(clock, tmp_path, monkeypatch):
+    device = type(
+        "Device", (), {"memory_stats": lambda self: {"bytes_in_use": 2**30, "peak_bytes_in_use": 2**31}}
+    )
+    monkeypatch.setattr(_session.jax, "local_devices", lambda: [device()])
+    log = opened(tmp_path, _session.Clock())
+    log.row(1, VALUES)
+    log.close()
+    [row] = rows(tmp_path)
+    assert (row["memory_gib"], row["memory_peak_gib"]) == (1, 2)
+
+
 def test_time_does_not_go_back(clock, tmp_path):
     log = opened(tmp_path, _session.Clock())
     log.row(1, VALUES)
