@@ -201,6 +201,7 @@ def test_raises_on_bad_files(tmp_path, utterances, damage, message):
         ({"labels": "other.npz", "allow_pickle": True}, r"other\.npz is not a readable table"),
         ({"audio": "none"}, "none is not a readable --audio, a folder"),
         ({"max_length": (5, 5)}, "--max-length must be 3 positive numbers"),
+        ({"max_length": (5, 0, 5)}, "--max-length must be 3 positive numbers"),
     ],
 )
 def test_raises_on_wrong_options(tmp_path, utterances, monkeypatch, options, message):

@@ -117,6 +117,7 @@ def test_omits_views_with_fewer_rows_than_clusters(split, tmp_path):
 def test_more_clusters_than_examples_are_refused(split):
     with pytest.raises(ValueError, match=r"evaluation\.clusters must be at most the 60 examples, got 61"):
         evaluation.Clustering(clusters=61).check({"train": split})
+    evaluation.Clustering(clusters=60).check({"train": split})
 
 
 def test_without_labels(split, tmp_path):

@@ -97,6 +97,7 @@ def test_many_measures_are_rows():
     assert lines[-2] == "a -> b to mean (13 measures) (trained encoder): of 9 rows."
     fewer = {row: results[:12] for row, results in rows.items()}
     assert evaluation_table(fewer).splitlines()[2].split() == ["raw", "input"] + ["-"] * 12
+    assert evaluation_table(fewer).endswith(f"{', '.join(names[:12])} (raw input): not measured.")
 
 
 def test_evaluates_another_pair_of_splits(rng):

@@ -58,7 +58,20 @@ def test_the_clock_ignores_a_damaged_file(clock, tmp_path, content):
 
 @pytest.mark.parametrize(
     ("kind", "tflops"),
-    [("TPU v5 lite", 197), ("TPU v5p", 459), ("TPU v4", 275), ("NVIDIA H100 80GB HBM3", 989)],
+    [
+        ("TPU v5 lite", 197),
+        ("TPU v5p", 459),
+        ("TPU v4", 275),
+        ("TPU v6 lite", 918),
+        ("NVIDIA H100 80GB HBM3", 989),
+    ]
+    + [
+        ("NVIDIA L4", 121),
+        ("NVIDIA L40", 181),
+        ("NVIDIA L40S", 362),
+        ("NVIDIA A100-SXM4-80GB", 312),
+        ("Tesla T4", 65),
+    ],
 )
 def test_peak_is_that_of_the_longest_name(monkeypatch, kind, tflops):
     assert _cost.peak_flops() is None  # of this device

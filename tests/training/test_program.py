@@ -272,9 +272,22 @@ def test_weight_decay_follows_a_cosine_to_its_end():
     np.testing.assert_allclose([first[0, 0], second[0, 0]], [-0.04, -0.5 * 0.22], rtol=1e-6)
 
 
-@pytest.mark.parametrize("options", [{"warmup_share": 0.6}, {"warmup_share": 0.1, "warmup_epochs": 1.0}])
-def test_raises_on_invalid_warm_up(options):
-    with pytest.raises(ValueError, match=r"warmup_share must be in \[0, 0.5\], and 0 with"):
+SHARE = r"warmup_share must be in \[0, 0.5\], and 0 with"
+POSITIVE = "learning_rate must be positive and weight_decay at least 0"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"warmup_share": 0.6}, SHARE),
+        ({"warmup_share": 0.1, "warmup_epochs": 1.0}, SHARE),
+        ({"warmup_epochs": -1.0}, "warmup_epochs must be at least 0, got -1"),
+        ({"learning_rate": 0.0}, POSITIVE),
+        ({"weight_decay": -0.1}, POSITIVE),
+    ],
+)
+def test_raises_on_options_of_an_optimizer(options, message):
+    with pytest.raises(ValueError, match=message):
         _optimizers.build(AdamW(**options), examples=8, steps=100, steps_per_epoch=7)
 
 
