@@ -198,6 +198,15 @@ def test_epsilon_schedule_ends_at_its_target(x64, rng):
     np.testing.assert_allclose(short.error, error, rtol=1e-8)
 
 
+def test_a_schedule_has_the_same_iterates_whatever_the_spread_of_the_costs(x64, rng):
+    """A small spread is computed by kernels, which belong to one epsilon."""
+    costs = [rng.normal(size=(size, other)) for size, other in ((5, 4), (5, 6), (4, 6))]
+    options = {"pair_costs": costs, "epsilon": Epsilon(0.3, 10.0, 0.5), "max_iterations": 6}
+    small, large = (multimarginal_sinkhorn(**options, pair_spread=spread).errors for spread in (9.0, 1e6))
+    assert np.isfinite(large).any()
+    np.testing.assert_allclose(small, large, rtol=1e-9)
+
+
 def test_start_at_the_solution(x64, rng):
     """From the potentials of the solution one sweep is enough; with other points of weight 0, it takes more."""
     z, a_s = tensors.unit(rng, (9, 7)), tensors.weights(rng, (9, 7))
