@@ -17,6 +17,11 @@ def test_single_views_by_hand(single):
     other = np.ones_like(tells) + 1e-3 * np.random.default_rng(0).normal(size=tells.shape)
     x = np.concatenate([tells, other if single else -tells], axis=1).astype(np.float32)
     protocol = SingleViews(labels_per_class=(1,), draws=1)
+    protocol.check({"train": split})
+    for names, classes in (((), ("a", "b")), (("first", "second"), ("a",))):
+        unknown = data.in_memory(empty, labels, classes, view_names=names, given=True)
+        with pytest.raises(ValueError, match="needs classes and views with names"):
+            protocol.check({"train": unknown})
     results = protocol.measure({"train": x, "test": x}, {"train": split, "test": split})
     found = {result.name: result.value for result in results}
     assert found["all views k-NN"] == found["all views ACC"] == 1.0
