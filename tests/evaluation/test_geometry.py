@@ -134,6 +134,10 @@ def test_scores_in_training_are_those_of_the_geometry(rng):
     assert set(evaluation.geometry_scores(views[:1])) == {"negative_cosine", "uniformity", "effective_rank"}
 
 
+def test_two_rows_are_enough():
+    assert evaluation.geometry([np.eye(2)]).numbers()["negative cosine"] == 0
+
+
 def test_large_sets_are_sampled(rng, monkeypatch):
     monkeypatch.setattr("mvcl.evaluation._geometry.ROWS", 10)
     views = rng.normal(size=(2, 50, 3))

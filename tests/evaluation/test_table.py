@@ -33,6 +33,7 @@ def test_results_equal_the_functions(blobs):
     features, labels = blobs
     train, test = ((features[name], labels[name]) for name in ("train", "test"))
     found = measured(features, labels, seed=5, draws=3)
+    assert "weights exp(cos/0.07)" in found["k-NN"].protocol
     assert list(found) == ["k-NN", "linear", "5 labels/class", "10 labels/class"]
     knn = np.asarray(weighted_knn(*train, test[0], num_classes=4, k=160))
     assert found["k-NN"].value == np.mean(knn == labels["test"])
