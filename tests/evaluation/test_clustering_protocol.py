@@ -120,6 +120,16 @@ def test_more_clusters_than_examples_are_refused(split):
     evaluation.Clustering(clusters=60).check({"train": split})
 
 
+def test_the_support_vector_machine_needs_four_rows_of_a_class(rng):
+    for rows, measured in ((3, False), (4, True)):
+        x, labels = rng.normal(size=(2 * rows, 2)), np.arange(2 * rows) % 2
+        split = data.in_memory((x,), labels, ("a", "b"), view_names=("x",), given=True)
+        results = evaluation.Clustering(runs=1, starts=1, svm_share=0.5).measure(
+            {"train": x}, {"train": split}
+        )
+        assert [r.value is not None for r in results if r.name.startswith("SVM")] == [measured]
+
+
 def test_without_labels(split, tmp_path):
     unlabelled = data.Split(np.zeros(60, np.int32), ("unlabelled",), split.spec, split.read)
     features, splits = {"train": split.arrays[0]}, {"train": unlabelled}

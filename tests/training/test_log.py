@@ -4,10 +4,12 @@ import errno
 import json
 from functools import partialmethod
 from multiprocessing.queues import Queue
+from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 
-from mvcl.training import _cost, _folder, _session
+from mvcl.training import Config, Train, _cost, _folder, _session
 
 
 @pytest.fixture
@@ -185,6 +187,26 @@ def test_goes_on_where_tensorboard_cannot_write(tmp_path, monkeypatch):
         log.row(step, VALUES)
     assert len(rows(tmp_path)) == 8
     log.close()
+
+
+def test_tensorboard_drops_the_steps_that_are_trained_again(tmp_path, monkeypatch):
+    given = []
+    monkeypatch.setattr(
+        "tensorboardX.SummaryWriter", lambda folder, **given_: given.append(given_) or MagicMock()
+    )
+    for step in (0, 5):
+        opened(tmp_path, _session.Clock(), step=step).close()
+    assert [options["purge_step"] for options in given] == [None, 5]
+
+
+@pytest.mark.parametrize(
+    ("precision", "peak", "speed"), [("auto", None, 12), ("float32", None, None), ("float32", 1.0, 12)]
+)
+def test_utilisation_needs_the_peak_in_the_precision_of_the_run(monkeypatch, precision, peak, speed):
+    for name, value in (("peak_flops", 8.0), ("step_flops", 2.0), ("abstract_batch", None)):
+        monkeypatch.setattr(_cost, name, lambda *_, value=value: value)
+    config = Config(train=Train(precision=precision, peak_tflops=peak))
+    assert _cost.full_speed(SimpleNamespace(mesh=SimpleNamespace(size=3)), config, None) == speed
 
 
 def test_scores_are_read_from_the_log(clock, tmp_path):
