@@ -37,12 +37,12 @@ def test_arrays(tmp_path):
 
 def test_a_lock_is_seen_and_not_kept(tmp_path, monkeypatch):
     path = tmp_path / ".lock"
-    assert not _read.locked(path)
+    assert not _read.is_locked(path)
     path.write_text("")
-    assert not _read.locked(path)
+    assert not _read.is_locked(path)
     with open(path) as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        assert _read.locked(path)
-    assert not _read.locked(path)
+        assert _read.is_locked(path)
+    assert not _read.is_locked(path)
     monkeypatch.setattr(_read.fcntl, "flock", lambda file, how: os.stat("/nowhere"))  # has no locks: OSError
-    assert not _read.locked(path)
+    assert not _read.is_locked(path)

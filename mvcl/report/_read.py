@@ -73,7 +73,7 @@ def read_run(path: Path) -> Run:
                 value: Any = read(file)
                 found |= {of: value} if of else value
             # Of a run in progress, whose process holds the lock, files are written later.
-            elif name in expected and not locked(path / ".lock"):
+            elif name in expected and not is_locked(path / ".lock"):
                 missing.append((what, f"{name} is missing", remedy))
         except Exception as error:  # a damaged file may raise anything; the page shows it
             reason = " ".join(str(error).removeprefix(f"{file} ").split())
@@ -81,7 +81,7 @@ def read_run(path: Path) -> Run:
     return Run(path, missing, **found)
 
 
-def locked(path: Path) -> bool:
+def is_locked(path: Path) -> bool:
     """Whether a process, maybe this one, holds the `flock` of a file.
 
     False where that cannot be told: of a file in a bucket, on a file system without locks, of a file of others.
