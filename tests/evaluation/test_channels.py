@@ -99,7 +99,9 @@ def test_protocol_draws_rows_of_other_subjects_than_the_validation(monkeypatch):
         assert max(np.bincount(valid[1])) <= 5
         assert not {group[x.tobytes()] for x in train[0]} & {group[x.tobytes()] for x in valid[0]}
     assert len({train[0].tobytes() for train, _ in seen}) == 3
-    assert len({group[x.tobytes()] for _, valid in seen for x in valid[0]}) == round(protocol.valid_fraction * 8)
+    assert len({group[x.tobytes()] for _, valid in seen for x in valid[0]}) == round(
+        protocol.valid_fraction * 8
+    )
     protocol.measure(views, splits)
     jax.tree.map(np.testing.assert_array_equal, seen[:3], seen[3:])
 
