@@ -76,6 +76,11 @@ class Factored:
     networks: int = 10
     """Networks trained side by side."""
 
+    @property
+    def instances(self) -> int | None:
+        """Number of instances that the objective compares."""
+        return None if self.objective is None else self.batch_size // self.parts
+
     def run(self, folder: Path, seed: int) -> Sequence[Values]:
         """Train and probe. A cell takes seconds, so that it begins anew after a kill."""
         gain, noise = (jnp.asarray(x, jnp.float32) for x in self.data.quality)

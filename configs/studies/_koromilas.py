@@ -150,6 +150,7 @@ def table(
         known = {measure.name: values[name]} if name in values else {}
         cells.append(trained(factors, bases[on](k), {"objective": objective}, known))
     return Study(
+        unequal="A batch of ImageNet-1K has 512 images, one of the other sets 256 (Appendix E).",
         cells=cells,
         measures=(measure,),
         columns="objective",

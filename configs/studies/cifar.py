@@ -24,8 +24,8 @@ _ABOUT = f"""\
 The first {_TRAIN:,} training and {_TEST:,} test images of CIFAR-10, views of {_SIDE} x {_SIDE} pixels by SimCLR's
 policy at strength 0.5 without blur, a ConvNet of widths 16, 32 and 64 with BatchNorm, Koromilas 2025's head, AdamW at
 3e-3 with cosine decay, batches of 128, {_EPOCHS} epochs. All rows have the same images, epochs, batch and learning
-rate, so a row of 4 views takes twice the encoder passes of 2. Temperature 0.5, for MoCo 0.1; M3G: epsilon 0.2, groups
-of 64. MoCo v2: two queries and two keys, momentum 0.99, a queue of 1,024 instances with a row for each. Accuracy of
+rate, so a row of 4 views takes twice the encoder passes of 2. Temperature 0.5, for MoCo 0.1; M3G: epsilon
+0.2. MoCo v2: two queries and two keys, momentum 0.99, a queue of 1,024 instances with a row for each. Accuracy of
 frozen features of the encoder: weighted k-NN and a linear classifier, on the labels of the {_TRAIN:,} images.
 
 "Gain" is the k-NN accuracy at the end minus that after two thirds of training: how far from flat the curve is. The
@@ -134,7 +134,6 @@ def _cells(base: Config) -> list[Cell]:
     cells = []
     for method, name, k, objective, linear in rows:
         changes = {"method": used[method], "objective": objective, "views.k": k}
-        changes["train.group"] = 64 if name == "m3g" else None
         printed = {} if linear is None else {"linear": linear}
         factors: Factors = {"method": method, "objective": name, "k": k}
         cells.append(trained(factors, base, changes, printed, _measured))

@@ -70,6 +70,7 @@ def _study(
             factors: Factors = {"method": method, "epochs": number}
             cells.append(trained(factors, base, changes, measure=_jeon.results_and_time))
     return Study(
+        unequal="The number of views in a batch is fixed (Section 5.3): MoCo compares four times the images.",
         title="Jeon 2025, Figure 3: accuracy by training time at fixed memory",
         cells=cells,
         measures=measures,

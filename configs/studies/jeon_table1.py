@@ -64,6 +64,7 @@ def _study(configs: Mapping[tuple[str, str], Config], measures: tuple[Measure, .
         printed = dict(zip(names, _PRINTED.get((on, name), ())))
         grid.append(trained({"data": on, "method": name}, config, printed=printed))
     return Study(
+        unequal="The number of views in a batch is fixed (Section 5.3): MoCo compares four times the images.",
         title="Jeon 2025, Table 1: methods at equal memory and time",
         about=_ABOUT,
         cells=grid,

@@ -75,6 +75,7 @@ def _study(
         claims += _koromilas.rise_claims(["MV-DHEL"], measures[0].name, source, where)
         claims.append(_koromilas.gain_claim("MV-DHEL", names, measures[0].name, source, where))
     return Study(
+        unequal="The number of views in a batch is fixed (Section V-C5), so that of instances falls with k.",
         title="Koromilas 2025, Fig. 4 (bottom): accuracy by number of views at a fixed number of views in a batch",
         cells=_koromilas.by_k(bases, names, ks),
         measures=measures,

@@ -73,6 +73,7 @@ def _study(
         changes = {"objective": objectives[name], "train.batch_size": batch}
         grid.append(trained(factors, bases[data](4), changes))
     return Study(
+        unequal="The batch is what the figure varies.",
         title="Koromilas 2025, Fig. 4 (top): accuracy at 4 views by batch size",
         cells=grid,
         measures=measures,

@@ -49,6 +49,7 @@ def _study(bases: _koromilas.Bases, batches: tuple[int, ...], measure: str, **sc
             changes = {"objective": objective, "train.batch_size": batch}
             cells.append(trained({"data": data, "batch": batch}, base(4), changes, printed))
     return Study(
+        unequal="The batch is what the table varies.",
         title="Koromilas 2025, Table V: MV-DHEL with 4 views by images in a batch",
         about=_ABOUT,
         cells=cells,

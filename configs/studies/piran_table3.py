@@ -48,6 +48,7 @@ def _study(base: Config, batch: int, labels: tuple[int, ...], **scale: Any) -> S
         row = (f"M3G is above pairwise InfoNCE with {name}", {"method": M3G}, [{"method": INFO_NCE}])
         claims += _rows.above("Section 4.3, Table 3", name, [row])
     return Study(
+        unequal="The paper's InfoNCE compares 64 windows and its M3G 16.",
         title="Piran 2024, Table 3: sleep stages from EEG",
         about=_ABOUT,
         cells=cells,

@@ -83,6 +83,7 @@ def _study(
         changes |= two if name == SIMCLR else {}
         cells.append(trained(factors, bases[batch], changes, measure=with_compute))
     return Study(
+        unequal="A fixed batch holds the number of views (Section 3.2), with fewer instances than a growing one.",
         title="Shidani 2024, Figures 3a, 6 and 7: ImageNet-1K at M = 8 by epochs",
         about=_ABOUT,
         cells=cells,

@@ -55,6 +55,7 @@ def _study(
             )
         claims += _rows.above(source, accuracy.name, rows)
     return Study(
+        unequal="A fixed batch holds the number of views (Section 3.2), so that of instances falls with M.",
         title="Shidani 2024, Figure 3b: ImageNet-1K after 128 epochs by number of views",
         about=_ABOUT,
         cells=[

@@ -74,6 +74,7 @@ def _study(
     labels = [_gaussian.OBJECTIVES[name].label for name in names]
     ours = [label for label in (ARITHMETIC, SUFFICIENT) if label in labels]
     return Study(
+        unequal="B = M K vectors are fixed, so that of instances falls with M.",
         title=f"Shidani 2024, Appendix E.5: the best M at B = {BATCH}",
         about=about,
         cells=_gaussian.cells(names, [(m, BATCH // m) for m in views], measure=measured, **options),

@@ -5,6 +5,7 @@ Source: ours. The parts of the synergy are the XOR data of Symile (Saporta 2024,
 """
 
 import dataclasses
+from collections.abc import Mapping
 from functools import cache, partial
 from typing import Any
 
@@ -31,8 +32,9 @@ chosen in trials with 4 networks: on unit vectors at temperatures 0.02 and 0.1, 
 also without projection, Symile had kept hardly more of the parts than of what is unique after 300 and 600 steps.
 Nothing was tuned for any other objective.
 
-Objectives of all tuples of instances (`m3g`, `symile` with `negatives="all"`) compare 16 instances at k = 3 and 8 at
-k = 4, the mean over the parts of the batch, and have no place at k = 8, with n^8 tuples. Objectives of groups compare
+Every objective compares the 128 instances of a batch but for `symile` with `negatives="all"` at k = 4, which compares
+32, the mean over four parts of the batch; the row "all_pairs(info_nce), 32 instances" is there beside it. `m3g` and
+this `symile` have no place at k = 8, with n^8 tuples. Objectives of groups compare
 the first half of the views with the others, 1 with 2 at k = 3. `byol` is the distance alone: without its predictor and
 its target network nothing stops it from collapsing. `frossl` takes no mask and is not trained with missing views.
 `triangle` is for three views.
@@ -50,33 +52,39 @@ trained to restore the bits themselves (`supervised`), the upper bound for these
 untrained encoders has not learned with these steps, and its other numbers tell nothing of what it prefers."""
 
 _SLICES = {losses.lejepa: {"slices": 64}, losses.visreg: {"slices": 64}}
-# All tuples of instances: 16 of three views, 8 of four.
-_TUPLES = {2: 1, 3: 8, 4: 16}
+# Parts of the batch, by number of views, for the tensor of all tuples that Symile forms, and for M3G, which has none.
+_TUPLES = {2: 1, 3: 1, 4: 4}
+_JOINT = {2: 1, 3: 1, 4: 1}
+_FEWER = "all_pairs(info_nce), 32 instances"
+_UNEQUAL = f"At k = 4 `symile, all` compares 32 instances, all others 128; `{_FEWER}` is the same number."
 
 
 @cache  # the same functions for all views, so that their programs are compiled once
-def _objectives() -> dict[str, tuple[losses.Loss, bool]]:
-    """Label -> objective of (k, n, d) views, and whether it compares all tuples of instances."""
-    found: dict[str, tuple[losses.Loss, bool]] = {}
+def _objectives() -> dict[str, tuple[losses.Loss, Mapping[int, int] | None]]:
+    """Label -> objective of (k, n, d) views, and of all tuples of instances the parts of a batch by number of views."""
+    found: dict[str, tuple[losses.Loss, Mapping[int, int] | None]] = {}
     made = losses.higher_order_functions().values()
     for name, function in losses.objectives().items():
         if function in made:
             continue
         if losses.takes(function).operands is Operands.PAIR:
             for of_pairs in (losses.all_pairs, losses.one_vs_rest):
-                found[f"{of_pairs.__name__}({name})"] = of_pairs(function), False
+                found[f"{of_pairs.__name__}({name})"] = of_pairs(function), None
         elif function is losses.poly_view:
             for aggregation in ("geometric", "arithmetic", "harmonic"):
-                found[f"{name}, {aggregation}"] = partial(function, aggregation=aggregation), False
+                found[f"{name}, {aggregation}"] = partial(function, aggregation=aggregation), None
         elif function is losses.symile:
             free = partial(function, normalize=False)
-            found[f"{name}, shuffled"] = partial(free, negatives="shuffled"), False
-            found[f"{name}, all"] = partial(free, negatives="all"), True
+            found[f"{name}, shuffled"] = partial(free, negatives="shuffled"), None
+            found[f"{name}, all"] = partial(free, negatives="all"), _TUPLES
         else:
             options = _SLICES.get(function, {})
-            found[name] = partial(function, **options) if options else function, function is losses.m3g
+            found[name] = (
+                partial(function, **options) if options else function,
+                _JOINT if function is losses.m3g else None,
+            )
     for of_groups in (losses.cross_pairs, losses.mean_pair):
-        found[f"{of_groups.__name__}(info_nce)"] = of_groups(losses.info_nce), False
+        found[f"{of_groups.__name__}(info_nce)"] = of_groups(losses.info_nce), None
     return found
 
 
@@ -103,12 +111,14 @@ def _tasks(base: Factored) -> dict[str, Factored | None]:
         "autoencoder": dataclasses.replace(base, target=to_inputs),
         "supervised": dataclasses.replace(base, target=to_bits),
     }
-    for label, (objective, all_tuples) in _objectives().items():
+    for label, (objective, of_tuples) in _objectives().items():
         takes = losses.takes(objective)
         possible = takes.views in (None, data.views) and (takes.mask or data.present == 1)
-        parts = _TUPLES.get(data.views, 0) if all_tuples else 1
+        parts = 1 if of_tuples is None else of_tuples.get(data.views, 0)
         task = dataclasses.replace(base, objective=objective, parts=parts) if possible and parts else None
         tasks[label] = task
+    few = dataclasses.replace(base, objective=losses.all_pairs(losses.info_nce), parts=_TUPLES[4])
+    tasks[_FEWER] = few if data.views == 4 else None
     return tasks
 
 
@@ -126,6 +136,7 @@ def _study(seeds: int, views: dict[str, FactorViews], sizes: dict[str, int], **s
         ),
         measures=tuple(Measure(name, digits=2) for name in names),
         columns="views",
+        unequal=_UNEQUAL if "k = 4" in views else "",
         seeds=1,
         **scale,
     )

@@ -135,6 +135,7 @@ def batches(
     last_batch: bool = False,
     crop: Crop | None = None,
     reading: Reading | None = None,
+    multiple: int = 1,
 ) -> Iterator[Batch]:
     """Infinite shuffled batches; this process gets its block of consecutive rows of each global batch.
 
@@ -155,7 +156,7 @@ def batches(
       ValueError: batch_size is not a multiple of process_count, or larger than the split; or crop is missing.
       CorruptExample: more corrupt examples than `reading` allows.
     """
-    if batch_size % process_count:
+    if multiple % process_count and batch_size % process_count:
         raise ValueError(f"batch_size must be a multiple of {process_count} processes, got {batch_size}")
     if batch_size > len(split):
         raise ValueError(f"batch_size must be at most the {len(split)} training examples, got {batch_size}")
@@ -168,6 +169,7 @@ def batches(
     def load(step: int, index: np.ndarray) -> Batch:
         index, epoch = np.asarray(index), step // steps_per_epoch
         index = (index[:, None] * unit + np.arange(unit)).reshape(-1)
+        index = np.concatenate([index, np.resize(index, -len(index) % multiple)])
         rows = len(index) // process_count
         first = process_index * rows
         mine, arrays = index[first : first + rows].astype(np.int32), None

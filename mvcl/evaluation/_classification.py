@@ -147,41 +147,41 @@ class LinearProbe:
 
 def sgd_probe(
     batches: Batches,
-    test_features: np.ndarray,
-    test_labels: np.ndarray,
-    *,
+    *tests: Rows,
     num_classes: int,
     rows: int,
     options: LinearProbe,
 ) -> np.ndarray:
-    """Test accuracy of a linear layer trained by SGD on batches of features, for each learning rate.
+    """Test accuracies of a linear layer trained by SGD on batches of features, for each learning rate.
 
     Args:
       batches: features (b, d) floating and labels (b,) integers in [0, num_classes) of each step; `shuffled` gives
         those of features in memory. The probe takes `options.epochs` times `options.steps(rows)` of them.
-      test_features, test_labels: (m, d) floating, and (m,) integers likewise.
+      *tests: (m, d) floating, and (m,) integers likewise, of each of t test sets.
       rows: rows of the training split.
 
     Returns:
-      (learning rates,) test accuracies in [0, 1]; NaN where the weights became infinite.
+      (learning rates, t) test accuracies in [0, 1]; NaN where the weights became infinite.
     """
-    test, answer = checked_rows("test", test_features, test_labels, num_classes)
+    checked_tests = [checked_rows("test", *test, num_classes) for test in tests]
+    width = checked_tests[0][0].shape[1]
     (size, _), factors, step = options.steps(rows), options.factors(rows), 0
     rates, total = jnp.asarray(options.learning_rates, jnp.float32), len(factors)
-    start = jnp.zeros((test.shape[1], num_classes)), jnp.zeros(num_classes)
+    start = jnp.zeros((width, num_classes)), jnp.zeros(num_classes)
     state = jax.vmap(lambda rate: (start, _rule(options, factors, rate).init(start)))(rates)
     taken = track(islice(iter(batches), total), "linear probe by SGD", total, f"batches of {size}")
-    at_once = math.ceil(_NUMBERS / (size * test.shape[1]))
+    at_once = math.ceil(_NUMBERS / (size * width))
     while some := list(islice(taken, at_once)):
-        checked = [checked_rows("train", *batch, num_classes, test.shape[1]) for batch in some]
+        checked = [checked_rows("train", *batch, num_classes, width) for batch in some]
         x, y = map(np.stack, zip(*checked))
         state, step = _trained(options, state, (x, y), factors, rates), step + len(x)
     if step < total:
         raise ValueError(f"batches must have {total} batches, got {step}")
     found = []
     for w, b in zip(*jax.device_get(state[0])):
-        right = np.mean(np.argmax(test @ w + b, axis=1) == answer)
-        found.append(right if np.isfinite(w).all() and np.isfinite(b).all() else math.nan)
+        right = [np.mean(np.argmax(x @ w + b, axis=1) == y) for x, y in checked_tests]
+        finite = np.isfinite(w).all() and np.isfinite(b).all()
+        found.append(right if finite else [math.nan] * len(right))
     return np.asarray(found)
 
 
@@ -330,7 +330,7 @@ class Classification(Evaluation):
         """The SGD probe's best test accuracy and, of several learning rates, each."""
         (_, labels), test, classes = self._rows(features, splits)
         rows = len(labels)
-        accuracies = sgd_probe(batches, *test, num_classes=classes, rows=rows, options=options)
+        accuracies = sgd_probe(batches, test, num_classes=classes, rows=rows, options=options)[:, 0]
         how = f"{options.described(rows)}, {len(test[1])} test rows"
         each = []
         for rate, accuracy in zip(options.learning_rates, accuracies):

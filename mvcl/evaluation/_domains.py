@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -104,9 +105,12 @@ class Domains(Evaluation):
 
     linear: LinearProbe | None = None
     """Train the classifiers by SGD, as in Piran 2024, Appendix B, instead of by logistic regression; of several
-    learning rates each has the one with the highest test accuracy. Needs a held-out domain and the split `seen`, the
+    learning rates each has the one that `choose` says. Needs a held-out domain and the split `seen`, the
     training images of all others. With augmentation only the trained encoder is probed, since every epoch encodes the
     training images again."""
+    choose: Literal["seen", "unseen"] = "seen"
+    """Test images by which the learning rate of each classifier of `linear` is chosen: those of the domains that it is
+    trained on, or those of the held-out one, an optimistic choice."""
 
     def splits(self, available: Sequence[str]) -> tuple[str, ...]:
         """Both splits of each domain, or with augmentation the test splits; and `test`."""
@@ -141,8 +145,21 @@ class Domains(Evaluation):
 
     def measure(self, features: Arrays, splits: Splits) -> list[Result]:
         """Test accuracies of all-to-one and one-to-one, and each."""
+        transfer, how = self._transfer(features, splits, None)
+        return transfer.results(how)
+
+    def _transfer(
+        self, features: Arrays, splits: Splits, augmented: Augmented | None
+    ) -> tuple[Transfer, str]:
+        """The accuracies, and the classifier in words."""
         if self.linear is None:
-            return self._transfer(features, splits).results()
+            rows = {name: (features[name], splits[name].labels) for name in features}
+            train = {domain: rows[f"{domain}/train"] for domain in self._sources(splits)}
+            test = {domain: rows[f"{domain}/test"] for domain in self._targets(splits)}
+            classes = len(splits["test"].class_names)
+            return domain_transfer(train, test, num_classes=classes, seed=self.seed), "linear probe"
+        if augmented is not None:
+            return self._probed(self.linear, augmented, features, splits)
 
         def frozen(split: str, *, batch_size: int, seed: int, epochs: int, **_: int) -> Batches:
             sources = self._sources(splits) if split == "seen" else [split.removesuffix("/train")]
@@ -155,14 +172,11 @@ class Domains(Evaluation):
     def measure_trained(
         self, features: Arrays, splits: Splits, augmented: Augmented, folder: Path | None
     ) -> list[Result]:
-        """`measure`, or the accuracies of SGD with augmentation; writes those of logistic regression as domains.md."""
-        if self.linear is not None and self._augments:
-            return self._probed(self.linear, augmented, features, splits)
-        if self.linear is not None or folder is None:
-            return self.measure(features, splits)
-        transfer = self._transfer(features, splits)
-        _files.write_whole(folder / "domains.md", transfer_table(transfer) + "\n")
-        return transfer.results()
+        """`measure`, or the accuracies of SGD with augmentation; writes the table domains.md."""
+        transfer, how = self._transfer(features, splits, augmented if self._augments else None)
+        if folder is not None:
+            _files.write_whole(folder / "domains.md", transfer_table(transfer) + "\n")
+        return transfer.results(how)
 
     def _sources(self, splits: Splits) -> list[str]:
         """The domains of pre-training."""
@@ -174,27 +188,29 @@ class Domains(Evaluation):
         sources = self._sources(splits)
         return [name for name in names if name not in sources] or names
 
-    def _transfer(self, features: Arrays, splits: Splits) -> Transfer:
-        rows = {name: (features[name], splits[name].labels) for name in features}
-        train = {domain: rows[f"{domain}/train"] for domain in self._sources(splits)}
-        test = {domain: rows[f"{domain}/test"] for domain in self._targets(splits)}
-        return domain_transfer(train, test, num_classes=len(splits["test"].class_names), seed=self.seed)
-
     def _probed(
         self, options: LinearProbe, encode: Augmented, features: Arrays, splits: Splits
-    ) -> list[Result]:
+    ) -> tuple[Transfer, str]:
         """The probes by SGD, one after the other, on the batches of a split."""
         sources, (target,) = self._sources(splits), self._targets(splits)
-        test = (features[f"{target}/test"], splits[f"{target}/test"].labels)
+        tests = {
+            name: (features[f"{name}/test"], splits[f"{name}/test"].labels) for name in (target, *sources)
+        }
         classes, best = len(splits["test"].class_names), {}
         for name in (*(f"{source}/train" for source in sources), "seen"):
             rows = len(splits[name])
             batches = options.augmented(encode, name, rows, self.seed)
-            found = sgd_probe(batches, *test, num_classes=classes, rows=rows, options=options)
-            best[name] = float(np.max(np.nan_to_num(found)))
+            own = sources if name == "seen" else [name.removesuffix("/train")]
+            of = [target, *own] if self.choose == "seen" else [target, target]
+            rates = sgd_probe(
+                batches, *(tests[domain] for domain in of), num_classes=classes, rows=rows, options=options
+            )
+            rates = np.nan_to_num(rates)
+            best[name] = float(rates[np.argmax(rates[:, 1:].mean(1)), 0])
         one = np.asarray([[best[f"{source}/train"]] for source in sources])
         transfer = Transfer(tuple(sources), (target,), one, np.asarray([best["seen"]]))
         # The number of labels is that of each classifier's own domains.
         _, _, trained = options.described(len(splits["seen"])).partition(" labels, ")
-        chosen = ", the best on the test rows" if len(options.learning_rates) > 1 else ""
-        return transfer.results(f"a linear layer trained by {trained}{chosen},")
+        images = "own domains" if self.choose == "seen" else "held-out domain"
+        chosen = f", the best on test images of its {images}" if len(options.learning_rates) > 1 else ""
+        return transfer, f"a linear layer trained by {trained}{chosen},"

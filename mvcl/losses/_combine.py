@@ -1,6 +1,8 @@
 """From a loss of two views to a loss of many: functions of functions."""
 
+import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any, Literal
 
 import jax
@@ -10,10 +12,23 @@ from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
 from mvcl.losses import _embeddings as emb
-from mvcl.losses._declaration import Loss, Operands, declare, filled, name, takes
+from mvcl.losses._declaration import Loss, Operands, declare, filled, name, takes, unwrap
 from mvcl.losses._lse import Pairs, Vectors
 
 __all__ = ["all_pairs", "cross_pairs", "mean_pair", "one_vs_rest"]
+
+Measured = tuple[jax.Array, dict[str, jax.Array]]
+"""A loss, and scalars for the log."""
+
+
+def _loss_of(measured: Callable[..., Measured]) -> Loss:
+    """The loss without the measures."""
+
+    @functools.wraps(measured)
+    def loss(*views: ArrayLike, **options: Any) -> jax.Array:
+        return measured(*views, **options)[0]
+
+    return loss
 
 
 def _all_pairs(
@@ -24,16 +39,24 @@ def _all_pairs(
     pairs: str,
     reduction: str,
     mask: ArrayLike | None = None,
+    teacher: int = 0,
     **options: Any,
-) -> jax.Array:
+) -> Measured:
     z = _checks.views(z, options.get("axis_name"))
-    k, n, _ = z.shape
-    chosen = tuple(
+    k, n = z.shape[0] - teacher, z.shape[1]
+    if teacher and pairs == "all":
+        raise ValueError('pairs must be "unordered" or "ordered" between student and teacher, got "all"')
+    views = tuple(
         (l, m)
         for l in range(k)
         for m in range(k)
         if l < m or (l > m and pairs != "unordered") or (l == m and pairs == "all")
     )
+    chosen = views
+    if teacher:  # (l, m) with the teacher's view in place of either
+        of_left = [((k + l, m), (l, m)) for l, m in views if l < teacher]
+        of_right = [((l, k + m), (l, m)) for l, m in views if m < teacher]
+        chosen, views = zip(*of_left, *of_right)
     factors = None
     if weights is not None:
         factors = _checks.numbers("weights", weights, jnp.promote_types(z.dtype, jnp.float32))
@@ -44,10 +67,20 @@ def _all_pairs(
                 f"weights must have shape ({k}, {k}) for {name(pair)}, which does not declare the terms of its mean "
                 f"over instances, got {factors.shape}"
             )
-    return _over_pairs(pair, z, chosen, mask, options, weights=factors, reduction=reduction)
+    if factors is not None:
+        factors = factors[emb.sides(views)]
+    loss, measures = _over_pairs(pair, z, chosen, mask, options, weights=factors, reduction=reduction)
+    return loss * teacher if teacher and reduction == "mean" else loss, measures
 
 
-@declare(made=_all_pairs, of_pair={"operands": Operands.VIEWS, "pair_weights": True})
+_all_pairs_loss = _loss_of(_all_pairs)
+
+
+@declare(
+    made=_all_pairs_loss,
+    measured=_all_pairs,
+    of_pair={"operands": Operands.VIEWS, "pair_weights": True, "teacher": True},
+)
 def all_pairs(
     pair: Loss,
     weights: ArrayLike | None = None,
@@ -80,7 +113,7 @@ def all_pairs(
     """
     _checks.option("pairs", pairs, ("unordered", "ordered", "all"))
     _checks.option("reduction", reduction, ("mean", "sum"))
-    return functools.partial(_all_pairs, pair=pair, weights=weights, pairs=pairs, reduction=reduction)
+    return functools.partial(_all_pairs_loss, pair=pair, weights=weights, pairs=pairs, reduction=reduction)
 
 
 def _one_vs_rest(
@@ -90,20 +123,34 @@ def _one_vs_rest(
     normalize_rest: bool,
     normalize: bool = True,
     mask: ArrayLike | None = None,
+    teacher: int = 0,
     **options: Any,
-) -> jax.Array:
+) -> Measured:
     e = emb.embedded(z, normalize, mask, options.get("axis_name"))
     z, there, k = e.z, e.keep, e.z.shape[0]
+    if teacher:  # its views, and the means of the student's others
+        z, student, k = z[k - teacher :], slice(0, k - teacher), teacher
+        there = None if there is None else there[-teacher:]
+        e = dataclasses.replace(e, z=e.z[student], keep=None if e.keep is None else e.keep[student])
     rest, rest_there = emb.mean_of_others(e)
+    rest, rest_there = rest[:k], None if rest_there is None else rest_there[:k]
     if normalize_rest:
         rest = _numerics.unit(rest)
     both = jnp.concatenate([z, rest])
     both_there = None if there is None or rest_there is None else jnp.concatenate([there, rest_there])
     chosen = tuple((l, k + l) for l in range(k))
-    return _over_pairs(pair, both, chosen, both_there, options, projected=normalize)
+    loss, measures = _over_pairs(pair, both, chosen, both_there, options, projected=normalize)
+    return loss * teacher if teacher else loss, measures
 
 
-@declare(made=_one_vs_rest, of_pair={"operands": Operands.VIEWS, "normalize": True})
+_one_vs_rest_loss = _loss_of(_one_vs_rest)
+
+
+@declare(
+    made=_one_vs_rest_loss,
+    measured=_one_vs_rest,
+    of_pair={"operands": Operands.VIEWS, "normalize": True, "teacher": True},
+)
 def one_vs_rest(pair: Loss, normalize_rest: bool = False) -> Loss:
     """A pair loss of each view with the mean of the others.
 
@@ -123,18 +170,21 @@ def one_vs_rest(pair: Loss, normalize_rest: bool = False) -> Loss:
       `f(z, *, normalize=True, mask=None, **options)` of (k, n, d) views; the options go to the pair loss.
       With a mask the mean is over the other views that are there.
     """
-    return functools.partial(_one_vs_rest, pair=pair, normalize_rest=normalize_rest)
+    return functools.partial(_one_vs_rest_loss, pair=pair, normalize_rest=normalize_rest)
 
 
 def _cross_pairs(
     queries: ArrayLike, keys: ArrayLike, *, pair: Loss, mask: ArrayLike | None = None, **options: Any
-) -> jax.Array:
+) -> Measured:
     q, k = groups(queries, keys, options.get("axis_name"))
     chosen = tuple((a, q.shape[0] + b) for a in range(q.shape[0]) for b in range(k.shape[0]))
     return _over_pairs(pair, jnp.concatenate([q, k]), chosen, mask, options)
 
 
-@declare(made=_cross_pairs, of_pair={"operands": Operands.GROUPS})
+_cross_pairs_loss = _loss_of(_cross_pairs)
+
+
+@declare(made=_cross_pairs_loss, measured=_cross_pairs, of_pair={"operands": Operands.GROUPS})
 def cross_pairs(pair: Loss) -> Loss:
     """A pair loss averaged over all pairs of a query view and a key view.
 
@@ -151,7 +201,7 @@ def cross_pairs(pair: Loss) -> Loss:
       `f(queries, keys, *, mask=None, **options)` of (m, n, d) and (m', n, d) views; `mask` is (m + m', n),
       the queries' first. The options go to the pair loss.
     """
-    return functools.partial(_cross_pairs, pair=pair)
+    return functools.partial(_cross_pairs_loss, pair=pair)
 
 
 def _mean_pair(
@@ -163,7 +213,7 @@ def _mean_pair(
     normalize: bool = True,
     mask: ArrayLike | None = None,
     **options: Any,
-) -> jax.Array:
+) -> Measured:
     q, k = groups(queries, keys, options.get("axis_name"))
     e = emb.embedded(jnp.concatenate([q, k]), normalize, mask, options.get("axis_name"))
     means, exist = emb.group_means(e, q.shape[0])
@@ -175,7 +225,14 @@ def _mean_pair(
     return _over_pairs(pair, means, ((0, 1),), exist, options, projected=renormalize)
 
 
-@declare(made=_mean_pair, of_pair={"operands": Operands.GROUPS, "normalize": True, "queue_of_means": True})
+_mean_pair_loss = _loss_of(_mean_pair)
+
+
+@declare(
+    made=_mean_pair_loss,
+    measured=_mean_pair,
+    of_pair={"operands": Operands.GROUPS, "normalize": True, "queue_of_means": True},
+)
 def mean_pair(pair: Loss, renormalize: bool = True) -> Loss:
     """A pair loss of the mean query and the mean key.
 
@@ -195,7 +252,7 @@ def mean_pair(pair: Loss, renormalize: bool = True) -> Loss:
       `f(queries, keys, *, normalize=True, mask=None, **options)` of (m, n, d) and (m', n, d) views; `mask` is
       (m + m', n), the queries' first, and the means are over what is there. The options go to the pair loss.
     """
-    return functools.partial(_mean_pair, pair=pair, renormalize=renormalize)
+    return functools.partial(_mean_pair_loss, pair=pair, renormalize=renormalize)
 
 
 def groups(queries: ArrayLike, keys: ArrayLike, axis_name: str | None) -> tuple[jax.Array, jax.Array]:
@@ -221,24 +278,30 @@ def _over_pairs(
     weights: jax.Array | None = None,
     reduction: str = "mean",
     projected: bool | None = None,
-) -> jax.Array:
-    """The pair loss over these pairs, of all at once where it declares its terms, which (k, k, n) weights multiply.
+) -> Measured:
+    """The pair loss over these pairs, of all at once where it declares its terms, and the largest of its measures.
+
+    Weights are those of the pairs, (pairs,), or (pairs, n), which multiply the terms.
 
     `projected` is None for vectors as they were given, which the pair loss prepares. Else they are ready, and it says
     whether they are unit vectors or means of some.
     """
     there, declared = _checks.mask(mask, z.shape[:2]), takes(pair_loss)
     left, right = emb.sides(pairs)
-    factors = None if weights is None else weights[left, right]
+    factors, measures = weights, {}
     of_instances = factors if factors is not None and factors.ndim == 2 else None
     if declared.terms is None:
         left_alone = {"normalize": False} if declared.normalize and projected is not None else {}
-        loss = functools.partial(pair_loss, **options, **left_alone)
-        if there is None:
-            values = jax.vmap(loss)(z[left], z[right])
-        else:
-            flags = jnp.stack([there[left], there[right]], axis=1)
-            values = jax.vmap(lambda x, y, flag: loss(x, y, mask=flag))(z[left], z[right], flags)
+        flags = {} if there is None else {"mask": jnp.stack([there[left], there[right]], axis=1)}
+        bound = unwrap(pair_loss)[1] | options | left_alone
+
+        def of_pair(x: jax.Array, y: jax.Array, flag: dict[str, jax.Array]) -> Measured:
+            if declared.measured is None:
+                return pair_loss(x, y, **options, **left_alone, **flag), {}
+            return declared.measured(x, y, **bound, **flag)
+
+        values, found = jax.vmap(of_pair)(z[left], z[right], flags)
+        measures = jax.tree.map(jnp.max, found)
     else:
         given = filled(pair_loss, options | {"mask": there})
         normalize, axis_name, block_size = (
@@ -252,8 +315,9 @@ def _over_pairs(
     if factors is not None and of_instances is None:
         values = values * factors.astype(values.dtype)
     if there is None:
-        return values.mean() if reduction == "mean" else values.sum()
+        return values.mean() if reduction == "mean" else values.sum(), measures
     # Over the pairs of views that some instance has.
     exists = _numerics.device_sum(jnp.sum(there[left] & there[right], axis=1), options.get("axis_name")) > 0
     total = jnp.sum(jnp.where(exists, values, 0))
-    return total / jnp.maximum(exists.sum(), 1).astype(total.dtype) if reduction == "mean" else total
+    count = jnp.maximum(exists.sum(), 1).astype(total.dtype)
+    return (total / count if reduction == "mean" else total), measures

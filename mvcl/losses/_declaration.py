@@ -56,6 +56,8 @@ class Takes:
       queue_of_means: a row of that queue is the mean of an instance's keys, unit vectors, whose length is their
         concentration; else one key.
       pair_weights: takes `weights` of the pairs of views, (k, k).
+      teacher: takes `teacher`, the number of further views at the end, a teacher's of the student's first views. The
+        loss is then the sum over them of that of the pairs of one of them and another view of the student.
       instance_axis: by keyword, the axis of instances, which is split over devices as the embeddings are. An array
         without that axis, and one that is not named, is the same on all devices.
       terms: of a pair loss, the form for many pairs of views that shares their similarities; see `_embeddings.Terms`.
@@ -78,6 +80,7 @@ class Takes:
     queue: str | None = None
     queue_of_means: bool = False
     pair_weights: bool = False
+    teacher: bool = False
     instance_axis: Mapping[str, int] = dataclasses.field(default_factory=dict, hash=False)
     terms: Callable[..., Any] | None = None
     measured: Callable[..., tuple[jax.Array, dict[str, jax.Array]]] | None = None
@@ -143,7 +146,8 @@ def takes(objective: Callable[..., Any]) -> Takes:
     if declared.of_pair is None:
         return declared
     pair = takes(options["pair"])
-    changed = {"terms": None, "measured": None, "successive": None, **declared.of_pair}
+    measured = None if pair.measured is None else declared.measured
+    changed = {"terms": None, "measured": measured, "successive": None, **declared.of_pair}
     if declared.of_pair.get("pair_weights"):
         changed["instance_axis"] = {**pair.instance_axis, "weights": 2}
     return dataclasses.replace(pair, **changed)

@@ -43,6 +43,7 @@ def dsf(
     normalize_concentration: bool = True,
     mean_resultant: Literal["estimate", "exact"] = "estimate",
     queue_concentration: Literal["own", "batch_mean"] = "own",
+    divergence: Literal["forward", "reverse", "symmetric"] = "forward",
     in_batch_negatives: bool = True,
     normalize: bool = True,
     mask: ArrayLike | None = None,
@@ -82,6 +83,8 @@ def dsf(
         true Kullback-Leibler divergence.
       queue_concentration: "own" gives each row of the queue the κ of its own length, as Eq. 11; "batch_mean" gives all
         of them the mean over the batch's 2n concentrations, as the released code.
+      divergence: "forward" is D(i || j), Eq. 9; "reverse" D(j || i); "symmetric" their mean (Jeffreys),
+        [A_i κ_i + A_j κ_j - (A_i κ_j + κ_i A_j) <μ_i, μ_j>] / 2. At one view in each group all are InfoNCE.
       in_batch_negatives: False leaves each instance's own key and the queue, as MoCo v2 does.
       normalize: project vectors onto the unit sphere first; without it they must be no longer than 1.
       mask: (m + m', n) bool, the queries' first: a group's mean is over the views that are there; the mean
@@ -108,40 +111,65 @@ def _similarities(
         raise ValueError(f"queries must have d >= 2 features, got {q.shape}")
     _checks.option("mean_resultant", given.mean_resultant, ("estimate", "exact"))
     _checks.option("queue_concentration", given.queue_concentration, ("own", "batch_mean"))
+    kind = _checks.option("divergence", given.divergence, ("forward", "reverse", "symmetric"))
     if not given.in_batch_negatives and given.queue is None:
         raise ValueError("queue must be given with in_batch_negatives=False, got None")
     e = emb.embedded(jnp.concatenate([q, k]), given.normalize, given.mask, given.axis_name, given.block_size)
-    scale = _checks.scalar("resultant_scale", given.resultant_scale, e.z.dtype, positive=True)
+    if not 0 < _checks.real("resultant_scale", given.resultant_scale) < 1:
+        raise ValueError(
+            f"resultant_scale must be in (0, 1), so that R is below 1, got {given.resultant_scale}"
+        )
+    scale = jnp.asarray(given.resultant_scale, e.z.dtype)
     t = _checks.scalar("temperature", given.temperature, e.z.dtype, positive=True)
     means, exists = emb.group_means(e, q.shape[0])
     direction, resultant, kappa = _fit(means, scale, given.normalize_concentration)
     order = d / 2 - 1
-    own = resultant[0] if given.mean_resultant == "estimate" else bessel_ratio(order, kappa[0])
-    mean_kappa = lax.stop_gradient(emb.mean_where(kappa, exists, given.axis_name))
-    # A constant added to every similarity changes nothing; this one keeps them small.
-    constant = log_series(order, mean_kappa)
+    estimate = given.mean_resultant == "estimate"
+    mean_resultant, mean_kappa = (
+        lax.stop_gradient(emb.mean_where(x, exists, given.axis_name)) for x in (resultant, kappa)
+    )
 
-    def vectors(z: jax.Array, last: jax.Array, group: int | None) -> Vectors:
-        z = jnp.concatenate([z, last[:, None]], axis=1)[None]
+    def own(r: jax.Array, concentration: jax.Array) -> jax.Array:
+        return r if estimate else bessel_ratio(order, concentration)
+
+    def alone_of(a: jax.Array, c: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """What D has of the query alone, and of the key alone."""
+        series = log_series(order, c)
+        parts = a * c - series, series
+        if kind == "symmetric":
+            return a * c / 2, a * c / 2
+        return parts if kind == "forward" else parts[::-1]
+
+    # A constant added to every similarity changes nothing; this one keeps them small.
+    constant = alone_of(own(mean_resultant, mean_kappa), mean_kappa)[1]
+
+    def vectors(a: jax.Array, c: jax.Array, mu: jax.Array, group: int | None) -> Vectors:
+        """Of queries (group 0) over the temperature, or of keys, whose last number is what D has of them alone."""
+        first, second = (a, c) if group == 0 else (c, a)
+        factors = {"forward": [first], "reverse": [second], "symmetric": [first, second]}[kind]
+        half = 0.5 if kind == "symmetric" and group == 0 else 1.0
+        last = jnp.ones_like(a) if group == 0 else constant - alone_of(a, c)[1]
+        z = jnp.concatenate([*(half * f[:, None] * mu for f in factors), last[:, None]], axis=1)[None]
+        z = z / t if group == 0 else z
         bound = jnp.max(jnp.sum(lax.stop_gradient(z) ** 2, axis=-1))
         if group is None:  # the queue's, of which every device has all
             return Vectors(z, None, bound=bound)
         return dataclasses.replace(e, z=z, keep=None if exists is None else exists[group][None], bound=bound)
 
-    x = vectors(own[:, None] * direction[0] / t, jnp.ones_like(own) / t, 0)
-    y = vectors(kappa[1][:, None] * direction[1], constant - log_series(order, kappa[1]), 1)
+    mine = own(resultant[0], kappa[0])
+    x, y = (vectors(own(resultant[g], kappa[g]), kappa[g], direction[g], g) for g in (0, 1))
     if given.queue is not None:
         rows = _checks.array("queue", given.queue, "q d")
         if rows.shape[1] != d:
             raise ValueError(f"queue must have shape (q, {d}), got {rows.shape}")
         rows = lax.stop_gradient(rows).astype(e.z.dtype)
         rows = jnp.where(_length(rows)[:, None] > 1, _numerics.unit(rows), rows)
-        along, _, far = _fit(rows, scale, given.normalize_concentration)
+        along, near, far = _fit(rows, scale, given.normalize_concentration)
         if given.queue_concentration == "batch_mean":
-            far = jnp.broadcast_to(mean_kappa, far.shape)
-        extra = vectors(far[:, None] * along, constant - log_series(order, far), None)
+            near, far = (jnp.broadcast_to(mean, far.shape) for mean in (mean_resultant, mean_kappa))
+        extra = vectors(own(near, far), far, along, None)
         x = dataclasses.replace(x, queue=extra)
-    alone = (log_series(order, kappa[0]) - constant - own * kappa[0]) / t
+    alone = -(alone_of(mine, kappa[0])[0] + constant) / t
     return x, y, alone, resultant, kappa, exists
 
 

@@ -107,6 +107,11 @@ def m3g(
     return _gap(options.pop("z"), options)[0]
 
 
+def _measured_pair(x: ArrayLike, y: ArrayLike, **options: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
+    options = filled(m3g_pair, options)
+    return _measured(_checks.pair(x, y, options["axis_name"]), **options)
+
+
 def m3g_with_status(
     z: ArrayLike, *, init: Sequence[ArrayLike] | None = None, **options: Any
 ) -> tuple[jax.Array, transport.SinkhornOutput]:
@@ -125,7 +130,7 @@ def m3g_with_status(
     return _gap(z, filled(m3g, options), init)[:2]
 
 
-@declare(operands=Operands.PAIR)
+@declare(measured=_measured_pair, operands=Operands.PAIR)
 def m3g_pair(
     x: ArrayLike,
     y: ArrayLike,

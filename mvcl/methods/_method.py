@@ -39,16 +39,26 @@ class Batch:
       inputs: arrays of the examples.
       draw: inputs -> views, (n, k, ...) or a tuple of k arrays (n, ...). XLA merges several calls.
       microbatches: None: the whole batch is encoded at once.
+      examples: n; the inputs may have more rows, so that devices divide them. None: all rows.
     """
 
     inputs: Inputs
     draw: Callable[[Inputs], Any]
     microbatches: Microbatches | None = None
+    examples: int | None = None
 
     @property
     def mask(self) -> dict[str, jax.Array]:
         """The objective's argument `mask` (k, n), if views may be missing."""
-        return {"mask": self.inputs["present"].T} if "present" in self.inputs else {}
+        return {"mask": self.counted(self.inputs["present"].T)} if "present" in self.inputs else {}
+
+    def counted(self, x: jax.Array) -> jax.Array:
+        """(k, rows, ...) to (k, n, ...)."""
+        return x if self.examples is None else x[:, : self.examples]
+
+    def by_view(self, z: jax.Array, k: int) -> jax.Array:
+        """(rows * k, d) to (k, n, d)."""
+        return self.counted(by_view(z, k))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -192,6 +202,10 @@ class Learner(Module):
         value, measures = objective(z, **batch.mask)
         return value, (self.statistics(net), z, measures)
 
+    def of_views(self, objective: losses.Loss, global_views: int | None = None) -> OfViews:
+        """The objective as `loss` takes it."""
+        return losses.of_views(objective, global_views)
+
     def network(self, params: Any, statistics: Any) -> Any:
         """The network that is evaluated and exported."""
         return self.merge(params, statistics)
@@ -306,7 +320,7 @@ def embed(encoder: nnx.Module, batch: Batch, part: slice = slice(None)) -> jax.A
 
 def embedded(net: Any, batch: Batch, k: int, part: slice = slice(None), encode: Any = embed) -> jax.Array:
     """(k, n, d) embeddings of this part of the views, which are k."""
-    return by_view(net.head(encode(net.encoder, batch, part)), k)
+    return batch.by_view(net.head(encode(net.encoder, batch, part)), k)
 
 
 def by_view(z: jax.Array, k: int) -> jax.Array:

@@ -1,6 +1,7 @@
 """Methods with a momentum encoder, a moving average of the trained one: MoCo v2 and v3, student and teacher."""
 
 import dataclasses
+from functools import partial
 from typing import Any, Literal
 
 import jax
@@ -16,7 +17,6 @@ from mvcl.methods._method import (
     LossAndMore,
     Module,
     Specification,
-    by_view,
     embed,
     embedded,
     stacked,
@@ -175,7 +175,8 @@ class MocoV3(Following):
     """MoCo v3: momentum encoder, predictor, in-batch keys, symmetric loss (Chen et al. 2021).
 
     With the k = 2m views in halves A and B, the loss is L(q(A), k(B)) + L(q(B), k(A)): queries from encoder, head
-    and predictor, keys from the momentum copy of encoder and head.
+    and predictor, keys from the momentum copy of encoder and head. Each half passes each network by itself, as in the
+    authors' code, so that BatchNorm has statistics of its own for each, and its running ones move twice.
     """
 
     predictor: models.HeadConfig = dataclasses.field(
@@ -194,13 +195,16 @@ class MocoV3(Following):
 class MocoV3Learner(FollowedLearner):
     def loss(self, params: Any, statistics: Any, batch: Batch, objective: OfViews) -> LossAndMore:
         online, copy, predict = self.networks(params, statistics)
-        z = online.head(embed(online.encoder, batch))
-        queries, m = by_view(predict(z), self.k), self.k // 2
-        keys = jax.lax.stop_gradient(embedded(copy, batch, self.k))
-        forth, measures = objective(jnp.concatenate([queries[:m], keys[m:]]), **batch.mask)
+        m = self.k // 2
+        halves = slice(0, m), slice(m, None)
+        z = [online.head(embed(online.encoder, batch, half)) for half in halves]
+        a, b = (batch.by_view(predict(x), m) for x in z)
+        of_a, of_b = (jax.lax.stop_gradient(embedded(copy, batch, m, half)) for half in halves)
+        forth, measures = objective(jnp.concatenate([a, of_b]), **batch.mask)
         swapped = {name: jnp.roll(there, m, axis=0) for name, there in batch.mask.items()}
-        back, _ = objective(jnp.concatenate([queries[m:], keys[:m]]), **swapped)
-        return forth + back, (self.moved(statistics, online, copy, predict), by_view(z, self.k), measures)
+        back, _ = objective(jnp.concatenate([b, of_a]), **swapped)
+        shown = jnp.concatenate([batch.by_view(x, m) for x in z])
+        return forth + back, (self.moved(statistics, online, copy, predict), shown, measures)
 
     def level(self, objective: OfViews, z: jax.Array) -> jax.Array:
         m = len(z) // 2
@@ -227,6 +231,9 @@ class StudentTeacher(Following):
 
     predictor: models.HeadConfig = dataclasses.field(default_factory=models.piran_head)
     """Predictor after the student's head; must keep the head's length; `none` for no predictor."""
+    pairs: Literal["teacher", "all"] = "teacher"
+    """Pairs that an objective of pairs (all_pairs, one_vs_rest) compares: the teacher's view with the student's others
+    (Piran 2024, Section 4), or with `all` also the student's views with each other."""
 
     def build(self, spec: Specification) -> Learner:
         """The learner; given views have one shape."""
@@ -234,17 +241,33 @@ class StudentTeacher(Following):
 
 
 class StudentTeacherLearner(FollowedLearner):
+    options: StudentTeacher
+
     @property
     def targeted(self) -> int:
         """Number of views that the teacher embeds."""
         return self.spec.global_views or self.k
 
+    @property
+    def apart(self) -> bool:
+        """Whether pairs are of the teacher and the student only."""
+        return self.options.pairs == "teacher" and losses.takes(self.spec.objective).teacher
+
+    def of_views(self, objective: losses.Loss, global_views: int | None = None) -> OfViews:
+        of_views = losses.of_views(objective, global_views)
+        return partial(of_views, teacher=self.targeted) if self.apart else of_views
+
     def loss(self, params: Any, statistics: Any, batch: Batch, objective: OfViews) -> LossAndMore:
         student, teacher, predict = self.networks(params, statistics)
-        z = by_view(predict(student.head(embed(student.encoder, batch))), self.k)
+        z = batch.by_view(predict(student.head(embed(student.encoder, batch))), self.k)
         targets = embedded(teacher, batch, self.targeted, slice(0, self.targeted))
-        targets = jax.lax.stop_gradient(targets)
-        problems = [z.at[i].set(targets[i].astype(z.dtype)) for i in range(self.targeted)]
+        targets = jax.lax.stop_gradient(targets).astype(z.dtype)
+        new = self.moved(statistics, student, teacher, predict)
+        if self.apart:
+            both = {name: jnp.concatenate([x, x[: self.targeted]]) for name, x in batch.mask.items()}
+            value, measures = objective(jnp.concatenate([z, targets]), **both)
+            return value, (new, z, measures)
+        problems = [z.at[i].set(targets[i]) for i in range(self.targeted)]
         if losses.takes(self.spec.objective).successive is not None:
             # Each is solved from the solution of the one before.
             total, measures = objective(jnp.stack(problems), **batch.mask)
@@ -252,9 +275,11 @@ class StudentTeacherLearner(FollowedLearner):
             values, found = zip(*(objective(problem, **batch.mask) for problem in problems))
             total = sum(values, jnp.zeros((), jnp.float32))
             measures = jax.tree.map(lambda *each: jnp.max(jnp.stack(each)), *found)
-        return total, (self.moved(statistics, student, teacher, predict), z, measures)
+        return total, (new, z, measures)
 
     def level(self, objective: OfViews, z: jax.Array) -> jax.Array:
+        if self.apart:
+            return objective(jnp.concatenate([z, z[: self.targeted]]))[0]
         return self.targeted * objective(z)[0]
 
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
         Perceptron,
         advance_dropout,
         byol_head,
+        counted,
+        counts_rows,
         eval_view,
         koromilas_head,
         moco_v2_head,

@@ -1,5 +1,6 @@
 """Convolutional networks: ResNet under torchvision's parameter names, and EegConv."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,14 +23,16 @@ _BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23,
 
 
 class SplitBatchNorm(nnx.BatchNorm):
-    """Batch normalisation with statistics of each group of consecutive rows; the running ones are the groups' mean.
+    """Batch normalisation with statistics of each group of rows; the running ones are the groups' mean.
 
-    With as many groups as devices, it is BatchNorm without synchronisation.
+    Strided, group g has the rows g, g + groups, ..., as the SplitBatchNorm of MoCo's code: with views of an image in
+    consecutive rows, few of them are in one group. Otherwise a group is of consecutive rows: with as many groups as
+    devices, BatchNorm without synchronisation.
     """
 
-    def __init__(self, features: int, groups: int, **options: Any) -> None:
+    def __init__(self, features: int, groups: int, strided: bool, **options: Any) -> None:
         super().__init__(features, **options)
-        self.groups = groups
+        self.groups, self.strided = groups, strided
 
     def __call__(self, x: jax.Array, use_running_average: bool | None = None, **options: Any) -> jax.Array:
         """Normalise (n, ..., features); raise `ValueError` if in train mode n is not a multiple of the groups."""
@@ -37,14 +40,18 @@ class SplitBatchNorm(nnx.BatchNorm):
             return super().__call__(x, use_running_average=True, **options)
         if x.shape[0] % self.groups:
             raise ValueError(f"batch_groups must divide the {x.shape[0]} views of a batch, got {self.groups}")
-        split = x.astype(jnp.float32).reshape((self.groups, -1, x.shape[-1]))
-        mean = split.mean(1, keepdims=True)
-        variance = jnp.mean((split - mean) ** 2, axis=1, keepdims=True)
+        rows, own = (
+            (-1, self.groups) if self.strided else (self.groups, -1),
+            (0, 2) if self.strided else (1, 2),
+        )
+        split = x.astype(jnp.float32).reshape((*rows, math.prod(x.shape[1:-1]), x.shape[-1]))
+        mean = split.mean(own, keepdims=True)
+        variance = jnp.mean((split - mean) ** 2, axis=own, keepdims=True)
         for running, found in ((self.mean, mean), (self.var, variance)):
-            running[...] = self.momentum * running[...] + (1 - self.momentum) * found.mean((0, 1))
+            running[...] = self.momentum * running[...] + (1 - self.momentum) * found.mean((0, 1, 2))
         z = (split - mean) * jax.lax.rsqrt(variance + self.epsilon)
-        z = z if self.scale is None else z * self.scale[...][None, None]
-        return (z if self.bias is None else z + self.bias[...][None, None]).reshape(x.shape)
+        z = z if self.scale is None else z * self.scale[...][None, None, None]
+        return (z if self.bias is None else z + self.bias[...][None, None, None]).reshape(x.shape)
 
 
 class _Residual(nnx.Module):
@@ -96,7 +103,11 @@ class ResNetEncoder(nnx.Module):
         conv = partial(_layers.conv, kernel_init=_INITIAL[config.initial], dtype=dtype, rngs=rngs)
         self.conv1 = conv(channels, config.width, size, stride)
         groups = config.batch_groups
-        batch_norm = nnx.BatchNorm if groups == 1 else partial(SplitBatchNorm, groups=groups)
+        batch_norm = (
+            _layers.BatchNorm
+            if groups == 1
+            else partial(SplitBatchNorm, groups=groups, strided=config.batch_rows == "strided")
+        )
         norm = partial(_layers.norm, config.norm, batch_norm=batch_norm, rngs=rngs)
         self.bn1 = norm(config.width)
         block = partial(_Residual, config, conv=conv, norm=norm, dtype=dtype)
@@ -136,8 +147,10 @@ class ResNet:
     """Normalisation. batch: with statistics of the global batch; group: without batch statistics, as microbatches
     require."""
     batch_groups: int = 1
-    """Groups of consecutive views of a batch that each have their own batch statistics; they must divide the number of
-    views that are encoded at once. 1: the global batch; 8, for MoCo on one device: as on 8 devices."""
+    """Groups of views of a batch that each have their own batch statistics; they must divide the number of views that
+    are encoded at once. 1: the global batch; 8, for MoCo on one device."""
+    batch_rows: Literal["strided", "consecutive"] = "strided"
+    """Rows of a group: every batch_groups-th, as MoCo's code for one device, or consecutive ones, as on devices."""
     width: int = 64
     """Channels after the stem; the features are 8 times as many (32 times from depth 50 on)."""
     zero_init_residual: bool = False

@@ -1,7 +1,9 @@
 """Layers that networks share, perceptrons and projection heads of them, and a small convolutional network."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -21,6 +23,37 @@ he_fan_in = nnx.initializers.variance_scaling(2.0, "fan_in", "truncated_normal")
 small = nnx.initializers.truncated_normal(0.02)  # as in ViT
 
 M = TypeVar("M", bound=nnx.Module)
+
+# Of a batch whose last rows only make it divide over the devices: examples that count, and rows.
+_COUNTED: ContextVar[tuple[int, int] | None] = ContextVar("counted", default=None)
+
+
+@contextmanager
+def counted(examples: int, rows: int) -> Iterator[None]:
+    """Context in which batch statistics are of the first so many examples of a batch of `rows`."""
+    token = _COUNTED.set((examples, rows) if examples < rows else None)
+    try:
+        yield
+    finally:
+        _COUNTED.reset(token)
+
+
+class BatchNorm(nnx.BatchNorm):
+    """Batch normalisation of the rows that are `counted`, which are in the order of the examples."""
+
+    def __call__(self, x: jax.Array, use_running_average: bool | None = None, **options: Any) -> jax.Array:
+        if (found := _COUNTED.get()) is not None:
+            each = x.shape[0] // found[1]  # rows of an example
+            counts = np.arange(x.shape[0]) < each * found[0]
+            options["mask"] = jnp.asarray(counts.reshape((-1, *(1,) * (x.ndim - 1))))
+        return super().__call__(x, use_running_average, **options)
+
+
+def counts_rows(module: nnx.Module) -> bool:
+    """Whether all batch statistics in a network are of the rows that are `counted`."""
+    parts = [part for _, part in nnx.iter_modules(module)]
+    known = sum(2 for part in parts if isinstance(part, BatchNorm))
+    return known == len(jax.tree.leaves(nnx.state(module, nnx.BatchStat)))
 
 
 def check(config: Any, image_shape: Sequence[int] | None = None) -> None:
@@ -110,7 +143,7 @@ def norm(
     features: int,
     *,
     zero_init: bool = False,
-    batch_norm: Callable[..., nnx.BatchNorm] = nnx.BatchNorm,
+    batch_norm: Callable[..., nnx.BatchNorm] = BatchNorm,
     rngs: nnx.Rngs,
 ) -> Any:
     """A normalisation that computes and returns float32 for every encoder dtype; None of kind `none`.

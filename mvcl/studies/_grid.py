@@ -67,6 +67,11 @@ class Training:
     measure: Callable[[Path], Sequence[Values]] = results
     """What is measured of the finished run folder."""
 
+    @property
+    def instances(self) -> int:
+        """Number of instances that the objective compares."""
+        return self.config.train.group or self.config.examples
+
     def run(self, folder: Path, seed: int) -> Sequence[Values]:
         """Train, or resume, and measure."""
         training.train(changed(self.config, dict.fromkeys(self.seeded, seed)), folder)
@@ -154,6 +159,8 @@ class Study:
     """Paired differences are to the cell with these factors in place of its own; None: no differences."""
     along: str | None = None
     """Factor on the horizontal axis of the figure, of numbers; None: a line for each cell."""
+    unequal: str = ""
+    """Why objectives of the cells compare different numbers of instances; needed if they do."""
     seeds: int = 5
     """Seeds 0 to seeds - 1 of every cell."""
     cost: str
@@ -180,6 +187,13 @@ class Study:
         for what, name in used + [(f"the claim {claim.text!r}", claim.measure) for claim in self.claims]:
             if name not in measures:
                 raise ValueError(f"{what} must be of a measure of {', '.join(measures)}, got {name!r}")
+        compared = {n: cell.name for cell in self.cells if (n := getattr(cell.task, "instances", None))}
+        if len(compared) > 1 and not self.unequal:
+            some = ", ".join(f"{n} ({name})" for n, name in sorted(compared.items()))
+            raise ValueError(
+                f"objectives of {self.title!r} compare different numbers of instances, {some}; give them one number, "
+                "or say in `unequal` why not"
+            )
         select(self, self.reference or {})
         for claim in self.claims:
             if not claim.about(self):

@@ -19,7 +19,7 @@ from mvcl.studies._grid import Baseline, Cell, Found, Measure, Opened, partner
 _ROWS = ("untrained encoder", "raw input")
 _COLOURS = ("#0072b2", "#d55e00", "#00805c", "#cc79a7", "#7a5195", "#8a6d00", "#4d4d4d", "#56b4e9")
 _MARKERS = "osD^vP*X"
-_COPIED = ("title", "about", "cost", "seeds", "columns", "along", "reference")
+_COPIED = ("title", "about", "unequal", "cost", "seeds", "columns", "along", "reference")
 _NOT_ABOVE = (
     "≈: not better than the untrained encoder and the raw input (the paired 95% interval to the better of them reaches "
     "0), so this value cannot tell objectives apart."
@@ -107,6 +107,7 @@ def _cell(found: Found, cell: Cell, looks: Sequence[tuple[_run.Place, _run.Look]
     return {
         "name": cell.name,
         "factors": dict(cell.factors),
+        "instances": getattr(cell.task, "instances", None),
         "folder": f"cells/{looks[0][0].folder.parent.name}",
         "printed": dict(cell.printed),
         "seeds": {str(s): {m: _rounded(values[s]) for m, values in of.items() if s in values} for s in seeds},
@@ -193,6 +194,7 @@ def page(content: dict[str, Any], figure: str) -> str:
         f"```sh\n{content['command']}\n```",
         # indented paragraphs, formulas, are blocks with a language
         *(f"```text\n{dedent(part)}\n```" if part.startswith("    ") else part for part in about),
+        content.get("unequal", ""),
         _state(content),
         f"![{content['measures'][0]['label']} of each cell, with 95% intervals]({figure})" if done else "",
         "Mean and 95% interval over seeds (Student's t).",

@@ -1,7 +1,6 @@
 """The config of a run, a frozen dataclass."""
 
 import dataclasses
-import math
 import operator
 from typing import Literal
 
@@ -263,8 +262,4 @@ def suited_to(config: Config, outline: Outline) -> Config:
                 "--views.policy.mean 0.5 --views.policy.std 0.5, or 0 and 1 for none"
             )
     check(config)
-    devices, views = math.prod(config.mesh.shape), config.views
-    free = views.strategy == "fixed" and views.round_to is None and config.examples >= devices
-    if free and config.examples % devices:
-        config = dataclasses.replace(config, views=dataclasses.replace(views, round_to=devices))
     return config

@@ -154,9 +154,10 @@ def dry_run(config: Config) -> str:
 def abstract_batch(program: Program, config: Config, outline: data.Outline) -> dict[str, Any]:
     """Shapes, dtypes and shardings of a global batch."""
     spec, sharding = outline.spec, program.batch_sharding
+    examples = config.examples + -config.examples % program.mesh.size
 
     def rows(shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct((config.examples, *shape), dtype, sharding=sharding)
+        return jax.ShapeDtypeStruct((examples, *shape), dtype, sharding=sharding)
 
     batch: dict[str, Any] = {
         "labels": rows((), jnp.int32 if outline.classes else jnp.float32),

@@ -31,8 +31,11 @@ class Optimizer:
     warmup_share: float = 0.0
     """Linear warm-up as a share of the run, at most 0.5; instead of warmup_epochs."""
     weight_decay: float = 0.0
-    """Weight decay at the start. Parameters with two or more dimensions are decayed: kernels, and the class token and
-    position embeddings of a ViT. Biases and the parameters of norms, which are vectors, are not."""
+    """Weight decay at the start."""
+    decays: Literal["matrices", "all"] = "matrices"
+    """What is decayed: parameters with two or more dimensions, kernels, and the class token and position embeddings of
+    a ViT (matrices), not biases and the parameters of norms, which are vectors; or all, as PyTorch's optimisers do that
+    are given all parameters."""
     end_weight_decay: float | None = None
     """Weight decay at the end, reached by a cosine; None keeps it constant."""
     clip_norm: float | None = None
@@ -152,7 +155,9 @@ def build(
     decay = optax.add_decayed_weights(
         lambda step: end + (start - end) * 0.5 * (1 + jnp.cos(math.pi * step / steps))
     )
-    rule = optimizer.transformation(learning_rate, optax.masked(decay, decay_mask))
+    rule = optimizer.transformation(
+        learning_rate, decay if optimizer.decays == "all" else optax.masked(decay, decay_mask)
+    )
     if optimizer.clip_norm is not None:
         rule = optax.chain(optax.clip_by_global_norm(optimizer.clip_norm), rule)
     return rule, learning_rate

@@ -13,7 +13,7 @@ import optax
 from jax.experimental import mesh_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from mvcl import augment, data, losses, methods, metrics
+from mvcl import augment, data, losses, methods, metrics, models
 from mvcl.evaluation import Classification
 from mvcl.training import _config, _optimizers, _sharding
 from mvcl.training._config import Config, Train
@@ -102,7 +102,7 @@ def _built(config: Config, outline: data.Outline, mesh: Mesh) -> Program:
     """`build` for any seed, which `init` and `views` take as their first argument."""
     n, k, train, spec = config.examples, config.views.k, config.train, outline.spec
     learner = _learner(config, outline, mesh)
-    rows = rows_per_device(config, outline.examples, mesh, learner.last_batch)
+    rows = rows_per_device(config, outline.examples, mesh, learner)
     steps_per_epoch = data.epoch_steps(outline.examples, n, last_batch=learner.last_batch)
     steps = round(train.epochs * steps_per_epoch) if train.steps is None else train.steps
     if steps < 1:
@@ -114,7 +114,7 @@ def _built(config: Config, outline: data.Outline, mesh: Mesh) -> Program:
         names = tuple(jax.eval_shape(learner.init, jax.random.key(0))[0])
         rule = _optimizers.by_part(rule, config.optimizer, names, n)
     takes = losses.takes(config.objective)
-    of_views = losses.of_views(config.objective, config.views.global_views)
+    of_views = learner.of_views(config.objective, config.views.global_views)
     objective = _sharding.sharded(of_views, takes, mesh, train.group)
 
     def init(seed: jax.Array) -> State:
@@ -195,9 +195,14 @@ def _step(
 
     def loss(params: Any, state: State, batch: Any) -> tuple[jax.Array, Any]:
         key = jax.random.fold_in(jax.random.key(state["seed"]), state["step"])
-        given = methods.Batch(batch, partial(draw, state["seed"]), microbatches)
+        rows = len(batch["index"])
+        examples = rows if learner.last_batch else config.examples
+        given = methods.Batch(
+            batch, partial(draw, state["seed"]), microbatches, examples if examples < rows else None
+        )
         keyed = partial(objective, key=key) if losses.takes(config.objective).key else objective
-        return learner.loss(params, state["statistics"], given, keyed)
+        with models.counted(examples, rows):
+            return learner.loss(params, state["statistics"], given, keyed)
 
     def step(state: State, batch: dict[str, jax.Array]) -> tuple[State, dict[str, jax.Array]]:
         (value, (statistics, z, measures)), gradient = jax.value_and_grad(loss, has_aux=True)(
@@ -305,23 +310,29 @@ def arranged(devices: Sequence[Any], slices: int, data: int, fsdp: int) -> np.nd
     return mesh_utils.create_hybrid_device_mesh((data, fsdp), (slices, 1), devices)
 
 
-def rows_per_device(config: Config, examples: int, mesh: Mesh, last_batch: bool) -> int:
-    """Examples per device of a batch; `last_batch`: the examples that are left at the end of an epoch are a batch too.
+def rows_per_device(config: Config, examples: int, mesh: Mesh, learner: methods.Learner) -> int:
+    """Rows per device of a batch, of which the last are not counted where devices do not divide it.
+
+    With `last_batch` of the learner the examples that are left at the end of an epoch are a batch too.
 
     Raises:
       ValueError: a batch is larger than the split, or does not divide over the devices or into groups.
     """
-    n, group = config.examples, config.train.group
+    n, group, last_batch = config.examples, config.train.group, learner.last_batch
     if n > examples:
         raise ValueError(
             f"train.batch_size must be at most the {examples} training examples, got a batch of {n}"
         )
-    rows, left = divmod(n, mesh.size)
-    if left:
-        sizes = [size for size in (n - left, n - left + mesh.size) if 0 < size <= examples]
-        use = f"use --train.batch-size {' or '.join(map(str, sizes))}, or " if sizes else "use "
+    rows, left = -(-n // mesh.size), n % mesh.size
+    if left and (last_batch or group is not None):
         raise ValueError(
-            f"a batch of {n} examples does not divide over {mesh.size} devices; {use}fewer devices with --mesh.data"
+            f"a batch of {n} examples does not divide over {mesh.size} devices; use fewer devices with --mesh.data"
+        )
+    if left and (isinstance(config.method, methods.Supervised) or not models.counts_rows(learner.abstract)):
+        raise ValueError(
+            f"a batch of {n} examples must divide over {mesh.size} devices for method supervised, for "
+            "encoder.batch_groups and for an encoder whose batch statistics are not of this package; use fewer "
+            "devices with --mesh.data"
         )
     last = examples % n if last_batch else 0
     if last == 1 or last % mesh.size:

@@ -180,6 +180,7 @@ def batches(
         last_batch=run.program.learner.last_batch,
         crop=host_crop(run, config.policies, config.train.seed),
         reading=reading,
+        multiple=run.program.mesh.size,
     )
     return data.watched(stream, config.train.stall_seconds, reading)
 

@@ -158,7 +158,7 @@ class Log:
         if self._signs.get("solver") == 1:
             _progress.line(
                 f"warning: the transport solver stopped after {values['solver_iterations']:.0f} iterations with "
-                f"marginals wrong by {values['solver_error']:.2g}: the loss is a lower bound. Raise "
+                f"marginals wrong by {values['solver_error']:.2g}: the loss is an upper bound of M3G. Raise "
                 "--objective.max-iterations or --objective.epsilon"
             )
 

@@ -27,12 +27,12 @@ def sharded(of_views: methods.OfViews, takes: losses.Takes, mesh: Mesh, group: i
     axes: Any = tuple(name for name in mesh.axis_names if mesh.shape[name] > 1)
     axes = axes[0] if len(axes) == 1 else axes
     whole = PartitionSpec()
+
+    def gathered(z: jax.Array, /, **extra: Any) -> tuple[jax.Array, methods.Measures]:
+        everywhere = jax.lax.with_sharding_constraint((z, extra), NamedSharding(mesh, whole))
+        return of_views(everywhere[0], **everywhere[1])
+
     if group is None and not takes.axis_name:
-
-        def gathered(z: jax.Array, /, **extra: Any) -> tuple[jax.Array, methods.Measures]:
-            everywhere = jax.lax.with_sharding_constraint((z, extra), NamedSharding(mesh, whole))
-            return of_views(everywhere[0], **everywhere[1])
-
         return gathered
 
     def local(z: jax.Array, extra: dict[str, jax.Array]) -> tuple[jax.Array, methods.Measures]:
@@ -41,7 +41,17 @@ def sharded(of_views: methods.OfViews, takes: losses.Takes, mesh: Mesh, group: i
         return of_views(z, axis_name=axes, **extra)
 
     def split(z: jax.Array, /, **extra: Any) -> tuple[jax.Array, methods.Measures]:
+        if (more := -z.shape[-2] % mesh.size) and (takes.key or not takes.mask):
+            return gathered(z, **extra)
         places = {name: takes.axis_of_instances(name, x) for name, x in extra.items()}
+        if more:  # instances without any view, which do not count
+            extra = {"mask": jnp.ones((z.shape[-3], z.shape[-2]), bool), **extra}
+            places["mask"] = 1
+            z = _padded(z, z.ndim - 2, more)
+            extra = {
+                name: x if (axis := places[name]) is None else _padded(x, axis, more)
+                for name, x in extra.items()
+            }
         specs = {
             name: whole if axis is None else PartitionSpec(*(None,) * axis, axes)
             for name, axis in places.items()
@@ -50,6 +60,10 @@ def sharded(of_views: methods.OfViews, takes: losses.Takes, mesh: Mesh, group: i
         return jax.shard_map(local, mesh=mesh, in_specs=(by_row, specs), out_specs=whole)(z, extra)
 
     return split
+
+
+def _padded(x: jax.Array, axis: int, more: int) -> jax.Array:
+    return jnp.pad(x, [(0, more if at == axis else 0) for at in range(x.ndim)])
 
 
 def in_groups(of_views: methods.OfViews, takes: losses.Takes, group: int) -> methods.OfViews:

@@ -45,12 +45,12 @@ def test_equals_sgd_by_hand(options, rng):
     size, per_epoch = options.steps(70)
     batches = list(evaluation.shuffled(x, y, batch_size=size, epochs=options.epochs, seed=3))
     assert len(batches) == options.epochs * per_epoch
-    found = evaluation.sgd_probe(batches, test, answer, num_classes=3, rows=70, options=options)
+    found = evaluation.sgd_probe(batches, (test, answer), num_classes=3, rows=70, options=options)
     expected = []
     for rate in options.learning_rates:
         w = by_hand(batches, options, rate, per_epoch, 5)
         expected.append(np.mean((test @ w[:-1] + w[-1]).argmax(1) == answer))
-    np.testing.assert_allclose(found, expected, atol=0.003)  # a row on the boundary, of 500, and a half
+    np.testing.assert_allclose(found[:, 0], expected, atol=0.003)  # a row on the boundary, of 500, and a half
     assert np.ptp(expected + [0.0]) > 0.5
 
 
@@ -116,7 +116,7 @@ def test_too_few_batches_are_an_error(rng):
     x, y = classes(rng, 40)
     batches, options = evaluation.shuffled(x, y, batch_size=8, epochs=1), LinearProbe(epochs=2, batch_size=8)
     with pytest.raises(ValueError, match="batches must have 10 batches, got 5"):
-        evaluation.sgd_probe(batches, x, y, num_classes=3, rows=40, options=options)
+        evaluation.sgd_probe(batches, (x, y), num_classes=3, rows=40, options=options)
 
 
 @pytest.mark.parametrize(

@@ -446,21 +446,34 @@ def dsf(
     queue_concentration="own",
     in_batch_negatives=True,
     extra=(),
+    divergence="forward",
 ):
     d = z.shape[2]
     fitted = queries, keys = fits(z, mask, normalize_concentration)
     mean_kappa = mean(kappa for fits in fitted for _, _, kappa in fits.values())
+    mean_r = mean(r for fits in fitted for _, r, _ in fits.values())
     queue = [fit(e, normalize_concentration) for e in extra]
     terms = []
     for i, (mu, r, kappa) in queries.items():
         if i not in keys:
             continue
-        a = special.ive(d / 2, kappa) / special.ive(d / 2 - 1, kappa) if mean_resultant == "exact" else r
-        logits = {j: -divergence(mu, kappa, a, nu, lam) / temperature for j, (nu, _, lam) in keys.items()}
+
+        def similarity(nu, other, lam):
+            a, b = (
+                special.ive(d / 2, c) / special.ive(d / 2 - 1, c) if mean_resultant == "exact" else own
+                for c, own in ((kappa, r), (lam, other))  # noqa: B023
+            )
+            there, back = kl(mu, kappa, a, nu, lam), kl(nu, lam, b, mu, kappa)  # noqa: B023
+            return (
+                -{"forward": there, "reverse": back, "symmetric": (there + back) / 2}[divergence]
+                / temperature
+            )
+
+        logits = {j: similarity(*key) for j, key in keys.items()}
         others = [v for j, v in logits.items() if j != i] if in_batch_negatives else []
-        for nu, _, own in queue:
-            lam = own if queue_concentration == "own" else mean_kappa
-            others.append(-divergence(mu, kappa, a, nu, lam) / temperature)
+        for nu, other, own in queue:
+            same = queue_concentration == "own"
+            others.append(similarity(nu, other if same else mean_r, own if same else mean_kappa))
         terms.append(lse([logits[i], *others]) - logits[i])
     return mean(terms)
 
@@ -481,7 +494,7 @@ def fits(z, mask, normalize_concentration=True):
     return found
 
 
-def divergence(mu_i, kappa_i, a_i, mu_j, kappa_j):
+def kl(mu_i, kappa_i, a_i, mu_j, kappa_j):
     """KL(i || j) of two von Mises-Fisher distributions as printed."""
     order = len(mu_i) / 2 - 1
 

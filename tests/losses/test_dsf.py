@@ -14,7 +14,13 @@ from scipy import special
 from mvcl import losses
 from mvcl.losses._dsf import bessel_ratio, log_series
 
-OPTIONS = ("in_batch_negatives", "queue_concentration", "mean_resultant", "normalize_concentration")
+OPTIONS = (
+    "in_batch_negatives",
+    "queue_concentration",
+    "mean_resultant",
+    "normalize_concentration",
+    "divergence",
+)
 
 
 def test_a_row_of_the_queue_longer_than_1_counts_as_a_unit_vector(x64, rng):
@@ -47,6 +53,26 @@ def test_one_view_each_is_info_nce(x64, rng, mean_resultant, normalize_concentra
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("queue_concentration", ["own", "batch_mean"])
+@pytest.mark.parametrize("mean_resultant", ["estimate", "exact"])
+@pytest.mark.parametrize("divergence", ["reverse", "symmetric"])
+def test_other_divergences_by_hand(x64, rng, divergence, mean_resultant, queue_concentration):
+    """Of von Mises-Fisher distributions, Jeon 2025, Eq. 9, from key to query and both ways."""
+    q, k = rng.normal(size=(2, 2, 5, 4))
+    queue = brute_force.unit(rng.normal(size=(3, 2, 4))).mean(1)
+    options = {"divergence": divergence, "mean_resultant": mean_resultant, "temperature": 1.3}
+    options["queue_concentration"] = queue_concentration
+    units = brute_force.unit(np.concatenate([q, k]))
+    expected = brute_force.dsf(units, np.ones((4, 5), bool), extra=queue, **options)
+    np.testing.assert_allclose(dsf(q, k, queue, **options), expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("scale", [0.0, 1.0, 1.1])
+def test_refuses_a_resultant_that_reaches_1(rng, scale):
+    with pytest.raises(ValueError, match=r"resultant_scale must be in \(0, 1\)"):
+        losses.dsf(*rng.normal(size=(2, 2, 5, 4)), resultant_scale=scale)
+
+
 @functools.partial(jax.jit, static_argnames=OPTIONS)
 def dsf(queries, keys, queue=None, **options):
     return losses.dsf(queries, keys, queue, **options)
@@ -69,7 +95,7 @@ def test_measures(x64, rng, in_batch_negatives):
         far = [brute_force.fit(row) for row in queue]
         far += [keys[j] for j in keys if j != i and in_batch_negatives]
         mu, r, kappa = queries[i]
-        similarity = [-brute_force.divergence(mu, kappa, r, f, lam) / 2 for f, _, lam in [keys[i], *far]]
+        similarity = [-brute_force.kl(mu, kappa, r, f, lam) / 2 for f, _, lam in [keys[i], *far]]
         positives.append(similarity[0])
         negatives.append(np.mean(similarity[1:]))
     expected = {

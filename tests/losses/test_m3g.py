@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from parametrize import some
 
+from mvcl import losses
 from mvcl.losses import m3g, m3g_with_status
 
 SOLVER = {"tolerance": 1e-12, "max_iterations": 5000}
@@ -40,6 +41,28 @@ def test_vanishes_when_the_truth_is_the_plan(x64):
 def test_is_not_negative_before_it_has_converged(rng, k, epsilon):
     z = np.float32(unit(rng, 1, 8) + 0.1 * rng.normal(size=(k, 8, 3)))
     assert jax.jit(partial(m3g, epsilon=epsilon, max_iterations=1))(z) >= -1e-6
+
+
+def test_an_unconverged_loss_is_an_upper_bound(x64, rng):
+    """Each half-sweep raises the dual, which the loss subtracts."""
+    z = unit(rng, 3, 16, 8)
+    run = jax.jit(partial(m3g, epsilon=0.05, tolerance=1e-12), static_argnames="max_iterations")
+    one, two, three, last = (float(run(z, max_iterations=i)) for i in (1, 2, 3, 5000))
+    assert one > two > three > last
+
+
+def test_measures_of_pairs_are_the_worst(rng):
+    """Of every function of functions; they are not lost where a pair loss has no terms."""
+    z = np.float32(unit(rng, 4, 6))
+    pair = partial(losses.m3g_pair, epsilon=0.05, max_iterations=2)
+    each = [losses.of_views(pair)(z[[l, m]])[1] for m in range(4) for l in range(m)]
+    found = losses.of_views(losses.all_pairs(pair))(z)[1]
+    assert "solver_error" in found
+    assert found.keys() == each[0].keys()
+    for name, value in found.items():
+        np.testing.assert_allclose(value, max(float(one[name]) for one in each), rtol=1e-5)
+    for maker in (losses.one_vs_rest, losses.cross_pairs, losses.mean_pair):
+        assert losses.of_views(maker(pair))(z)[1].keys() == found.keys()
 
 
 def test_status_comes_with_the_loss(rng):

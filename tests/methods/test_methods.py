@@ -167,7 +167,7 @@ class SplitNorm:
     groups: int
 
     def build(self, input_shape, *, dtype, rngs):
-        batch_norm = partial(SplitBatchNorm, groups=self.groups)
+        batch_norm = partial(SplitBatchNorm, groups=self.groups, strided=False)
         module = _layers.norm("batch", *input_shape, batch_norm=batch_norm, rngs=rngs)
         module.features = input_shape[0]
         return module
@@ -225,6 +225,88 @@ def test_m3g_from_the_solution_before_is_that_from_zeros_within_the_tolerance(rn
     assert warm.n_passes < 0.8 * other.n_passes
     assert measures["solver_sweeps_saved"] == (out.n_passes - warm.n_passes) / 2
     assert measures["solver_iterations"] == out.n_iters
+
+
+def of_pair(x, y):
+    """A pair loss that depends on which view is first."""
+    return (x * y).mean() + (x**2).mean()
+
+
+def of_teacher(s, t):
+    """Piran 2024, Section 4: of each teacher's view, its mean over the student's other views."""
+    values = [
+        [of_pair(t[i], s[m]) if i < m else of_pair(s[m], t[i]) for m in range(K) if m != i] for i in range(K)
+    ]
+    return sum(sum(row) / (K - 1) for row in values)
+
+
+def of_all(s, t):
+    """All pairs of the student's views, of which the teacher replaces one."""
+    mixed = [[t[l] if l == i else s[l] for l in range(K)] for i in range(K)]
+    pairs = [(l, m) for m in range(K) for l in range(m)]
+    return sum(sum(of_pair(z[l], z[m]) for l, m in pairs) / len(pairs) for z in mixed)
+
+
+def of_rest(s, t):
+    """Of each teacher's view and the mean of the student's other views, unit vectors."""
+    s, t = (z / jnp.linalg.norm(z, axis=-1, keepdims=True) for z in (s, t))
+    return sum(of_pair(t[i], sum(s[m] for m in range(K) if m != i) / (K - 1)) for i in range(K))
+
+
+@pytest.mark.parametrize(
+    ("maker", "pairs", "by_hand"),
+    [
+        (losses.all_pairs, "teacher", of_teacher),
+        (losses.all_pairs, "all", of_all),
+        (losses.one_vs_rest, "teacher", of_rest),
+    ],
+)
+def test_pairs_of_student_and_teacher(x64, inputs, rng, maker, pairs, by_hand):
+    """Value and gradient; with `teacher`, no pair has two views of the student."""
+    objective = maker(of_pair)
+    learner = methods.StudentTeacher(predictor=models.IdentityHead(), pairs=pairs).build(setting(objective))
+    params, statistics = started(learner, rng)
+    of_views, views = learner.of_views(objective), jnp.stack(inputs["views"])
+
+    def by_method(params):
+        return learner.loss(params, statistics, methods.Batch(inputs, draw), of_views)[0]
+
+    def expected(params):
+        return by_hand(network(params["network"], views), network(statistics["momentum"], views))
+
+    found, wanted = (jax.jit(jax.value_and_grad(f))(params) for f in (by_method, expected))
+    np.testing.assert_allclose(found[0], wanted[0], rtol=1e-5)
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), found[1], wanted[1])
+
+
+def network(weights, views):
+    """ENCODER and HEAD, for gradients."""
+    net = nnx.to_pure_dict(weights)
+    layers = [sorted(net[part]["linears"].items()) for part in ("encoder", "head")]
+
+    def one(x):
+        for index, layer in [each for part in layers for each in part]:
+            x = (jax.nn.relu(x) if index else x) @ layer["kernel"] + layer["bias"]
+        return x
+
+    return jax.vmap(jax.vmap(one))(views)
+
+
+def test_moco_v3_encodes_each_half_on_its_own(rng):
+    """BatchNorm sees one half at a time: other first views do not change what the second ones become."""
+    learner = methods.MocoV3(predictor=models.IdentityHead(), momentum=1.0).build(setting(encoder=BATCH_NORM))
+    params, statistics = started(learner)
+    views = rng.normal(size=(K, N, *SHAPE)).astype(np.float32)
+    other = np.concatenate([np.exp(views[:2]), views[2:]])
+
+    @jax.jit
+    def shown(views):
+        batch = methods.Batch({"views": tuple(views)}, draw)
+        return learner.loss(params, statistics, batch, lambda z: ((z**2).mean(), {}))[1][1]
+
+    z, w = shown(views), shown(other)
+    np.testing.assert_array_equal(z[2:], w[2:])
+    assert np.abs(z[:2] - w[:2]).max() > 1e-3
 
 
 def test_teacher_follows_its_schedule(rng):

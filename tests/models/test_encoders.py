@@ -98,18 +98,20 @@ def test_views_share_variables(rng):
     assert evaluated.linears[0].kernel is module.linears[0].kernel
 
 
-def test_batch_statistics_of_groups(rng):
-    """Each group of consecutive rows is normalised on its own; running statistics are the groups' mean."""
+@pytest.mark.parametrize("strided", [True, False])
+def test_batch_statistics_of_groups(rng, strided):
+    """Each group of rows is normalised on its own; running statistics are the groups' mean."""
     x = np.arange(3).repeat(4)[:, None, None, None] + rng.normal(size=(12, 2, 2, 5))
     x = (0.01 * x).astype(np.float32)  # so that epsilon counts
-    kinds = (nnx.BatchNorm, functools.partial(SplitBatchNorm, groups=3))
+    kinds = (nnx.BatchNorm, functools.partial(SplitBatchNorm, groups=3, strided=strided))
     one, split = (norm("batch", 5, batch_norm=kind, rngs=nnx.Rngs(0)) for kind in kinds)
     for module in (one, split):
         module.scale[...], module.bias[...] = jnp.arange(1.0, 6), jnp.ones(5)
     found = split(x)
-    parts = [x[4 * g : 4 * g + 4] for g in range(3)]
-    for g, part in enumerate(parts):
-        np.testing.assert_allclose(found[4 * g : 4 * g + 4], one(part), rtol=1e-4, atol=1e-5)
+    rows = [slice(g, None, 3) if strided else slice(4 * g, 4 * g + 4) for g in range(3)]
+    parts = [x[own] for own in rows]
+    for own, part in zip(rows, parts, strict=True):
+        np.testing.assert_allclose(found[own], one(part), rtol=1e-4, atol=1e-5)
     means, variances = ([f(p.reshape(-1, 5), axis=0) for p in parts] for f in (np.mean, np.var))
     np.testing.assert_allclose(split.mean[...], 0.1 * np.mean(means, axis=0), rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(split.var[...], 0.9 + 0.1 * np.mean(variances, axis=0), rtol=1e-5)

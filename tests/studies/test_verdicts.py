@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from mvcl import studies, training
 from mvcl.metrics import interval
-from mvcl.studies import Above, Cell, Found, Gain, Measure, Study, Trend, Within, difference
+from mvcl.studies import Above, Cell, Found, Gain, Measure, Study, Trend, Within, changed, difference
 
 TASK = None  # nothing is run
 KEYS = {"text": "t", "source": "s", "measure": "m"}
@@ -236,6 +237,20 @@ CELLS = [{"f": "a", "k": 2}, {"f": "b", "k": 2}]
 def test_invalid_study_raises(factors, options, message):
     with pytest.raises(ValueError, match=message):
         study_of(factors, **options)
+
+
+def test_cells_that_compare_different_numbers_of_instances_raise_without_a_reason():
+    """A batch of 64 beside groups of 16 of it."""
+    tasks = [
+        studies.Training(config=changed(training.Config(), {"train.batch_size": 64, "train.group": group}))
+        for group in (None, 16)
+    ]
+    cells = tuple(Cell(factors={"f": name}, task=task) for name, task in zip("ab", tasks, strict=True))
+    keys = {"title": "T", "about": "", "cells": cells, "measures": (Measure(name="m"),), "cost": ""}
+    with pytest.raises(ValueError, match=r"different numbers of instances, 16 \(f b\), 64 \(f a\)"):
+        Study(**keys)
+    assert Study(**keys, unequal="groups are the factor").unequal
+    Study(**keys | {"cells": cells[:1]})
 
 
 def test_printed_value_of_another_measure_raises():

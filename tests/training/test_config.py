@@ -117,7 +117,7 @@ def test_strategies_of_shidani():
 
 
 def test_fixed_budget_of_koromilas():
-    """The numbers of the paper on one device; rounded to divide over 8."""
+    """The numbers of the paper, on any number of devices."""
     outline = data.Outline(50_000, 10, data.ExampleSpec(((32, 32, 3),)))
 
     def examples(k, batch_size, devices):
@@ -125,19 +125,17 @@ def test_fixed_budget_of_koromilas():
         config = Config(views=views, train=Train(batch_size=batch_size), mesh=training.Mesh(data=devices))
         return training.suited_to(config, outline).examples
 
-    exact, rounded = [128, 85, 64, 51, 42, 36, 32], [128, 80, 64, 48, 40, 32, 32]
-    assert [examples(k, 256, 1) for k in range(2, 9)] == exact
-    assert [examples(k, 256, 8) for k in range(2, 9)] == rounded
-    assert examples(2, 10, 8) == 5  # not rounded to nothing
+    for devices in (1, 8, 256):
+        assert [examples(k, 256, devices) for k in range(2, 9)] == [128, 85, 64, 51, 42, 36, 32]
 
 
-def test_a_run_on_several_devices_saves_the_rounding(tiny):
+def test_a_fixed_budget_has_the_same_batch_on_several_devices(tiny):
     fixed = {"views.strategy": "fixed", "views.reference_views": 1, "train.batch_size": 64}
-    run = training.prepare(changed(tiny, fixed | {"data.examples": 96, "mesh.data": 8}))
-    assert (run.config.examples, run.config.views.round_to) == (16, 8)
-    assert run.program.steps_per_epoch == 6
-    saved = training.from_json(training.to_json(run.config))
-    assert training.prepare(changed(saved, {"mesh.data": 1})).config.examples == 16
+    config = changed(tiny, fixed | {"data.examples": 96, "views.k": 3})
+    one, eight = (training.prepare(changed(config, {"mesh.data": devices})) for devices in (1, 8))
+    assert one.config.examples == eight.config.examples == 21
+    assert one.program.steps_per_epoch == eight.program.steps_per_epoch
+    assert eight.config.views.round_to is None
 
 
 def test_dry_run_names_the_scaled_learning_rate(tiny):
@@ -145,8 +143,8 @@ def test_dry_run_names_the_scaled_learning_rate(tiny):
     scaled = {"optimizer": training.Sgd(learning_rate=1.0, reference_batch=64)}
     given = {"data": data.Synthetic(view_shapes=((4,), (4,), (4,)))}
     said = training.dry_run(changed(tiny, given | fixed | scaled))
-    assert "16 examples x 3 views = 48 views (26 x 2 views / 3, rounded down to a multiple of 8)" in said
-    assert "rate         0.25, the peak learning rate for this batch" in said
+    assert "17 examples x 3 views = 51 views (26 x 2 views / 3, rounded down)" in said
+    assert "rate         0.2656, the peak learning rate for this batch" in said
 
 
 @pytest.mark.parametrize(

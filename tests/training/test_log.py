@@ -170,7 +170,9 @@ def test_warns_after_five_rows_of_collapse(clock, tmp_path, capsys, ranks, warne
 def test_warns_once_of_a_solver_that_stopped(clock, tmp_path, capsys):
     solver = {"solver_unconverged": 0.5, "solver_iterations": 7.0, "solver_error": 0.25}
     [line] = logged(tmp_path, capsys, [solver | {"solver_unconverged": 0.0}, solver, solver])
-    assert "stopped after 7 iterations with marginals wrong by 0.25" in line
+    assert (
+        "stopped after 7 iterations with marginals wrong by 0.25: the loss is an upper bound of M3G" in line
+    )
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

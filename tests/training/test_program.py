@@ -153,6 +153,47 @@ def test_problems_of_m3g_solved_from_one_another_are_the_same_on_any_devices(rng
     assert one[1]["solver_sweeps_saved"] > 0
 
 
+@losses.declare(axis_name=True)
+def spread(z, axis_name=None):
+    """An objective that splits over devices and cannot leave out views."""
+    mean = z.mean((0, 1)) if axis_name is None else jax.lax.pmean(z.mean((0, 1)), axis_name)
+    return (mean**2).sum()
+
+
+@pytest.mark.parametrize(
+    ("method", "objective"),
+    [
+        (methods.Simclr(), losses.mv_infonce),  # a mask hides the rows of padding
+        (methods.Simclr(), losses.frossl),  # on the gathered embeddings
+        (methods.Simclr(), spread),
+        (methods.MocoV2(queue=24), losses.cross_pairs(losses.info_nce)),
+        (methods.MocoV3(predictor=models.MLPHead(out=8)), losses.cross_pairs(losses.info_nce)),
+    ],
+    ids=["masked", "gathered", "unmasked", "queue", "moco_v3"],
+)
+def test_devices_that_do_not_divide_the_batch_train_on_the_same_one(tables, method, objective):
+    """10 instances of 4 views on 1, 3 and 8 devices; batch statistics and queue are of these only."""
+    given = data.Synthetic(view_shapes=((6,),) * 4, examples=96)
+    networks = {
+        "encoder": models.MLP((8, 8), norm="batch"),
+        "head": models.MLPHead(hidden=8, out=8, norm="batch"),
+    }
+    budget = {"views.strategy": "fixed", "views.reference_views": 1, "train.batch_size": 40}
+    more = {"data": given, "method": method, "objective": objective, "optimizer": Sgd(learning_rate=0.1)}
+    config, states = changed(tables, more | networks | budget), []
+    for devices in (1, 3, 8):
+        run = training.prepare(changed(config, {"mesh.data": devices}))
+        state, found = run.program.init(), []
+        stream = data.to_devices(_run.batches(run, 0), run.program.batch_sharding)
+        for batch in itertools.islice(stream, 3):
+            state, values = run.program.step(state, batch)
+            found.append([float(values[name]) for name in ("loss", "effective_rank") if name in values])
+        states.append((np.array(found), jax.device_get((state["params"], state["statistics"]))))
+    assert run.config.examples == 10
+    for other in states[1:]:
+        jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), other, states[0])
+
+
 def test_groups_split_masks_and_weights(rng):
     z = rng.normal(size=(3, 8, 5)).astype(np.float32)
     mask = rng.random((3, 8)) < 0.7
@@ -174,7 +215,12 @@ def test_groups_split_masks_and_weights(rng):
             {"train.group": 16, "mesh.data": 4},
             r"train.group must divide the 8 examples of a device's batch, got 16",
         ),
-        ({"mesh.data": 6}, r"32 examples does not divide over 6 devices.*30 or 36"),
+        ({"mesh.data": 6, "train.group": 8}, r"32 examples does not divide over 6 devices"),
+        (
+            {"mesh.data": 6, "encoder": models.ResNet(width=2, batch_groups=2)},
+            r"32 examples must divide over 6",
+        ),
+        ({"mesh.data": 6, "method": methods.Supervised()}, r"32 examples must divide over 6 devices"),
         ({"mesh.data": 16}, r"16 \* 1 devices, but there are 8"),
         ({"train.batch_size": 2000}, "at most the 88 training examples, got a batch of 2000"),
     ],
@@ -220,6 +266,16 @@ def test_optimisers_are_those_of_optax_and_decay_neither_biases_nor_norms(mine, 
         gradient = jax.tree.map(lambda x: jnp.sin(x + i), params)  # noqa: B023
         (u, a), (v, b) = mine.update(gradient, a, params), theirs.update(gradient, b, params)
         jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5), u, v)
+
+
+def test_decay_of_all_parameters():
+    params = {"k": jnp.ones((2, 2)), "b": jnp.ones(2)}
+    for decays, of_bias in (("all", -0.1 * 0.2), ("matrices", 0.0)):
+        optimizer = Sgd(learning_rate=0.1, weight_decay=0.2, decays=decays)
+        rule, _ = _optimizers.build(optimizer, examples=256, steps=10, steps_per_epoch=5)
+        updates, _ = rule.update(jax.tree.map(jnp.zeros_like, params), rule.init(params), params)
+        np.testing.assert_allclose(updates["k"], -0.1 * 0.2, rtol=1e-6)
+        np.testing.assert_allclose(updates["b"], of_bias, rtol=1e-6)
 
 
 def test_clipped_lars_takes_the_smaller_of_its_step_and_that_of_sgd():
