@@ -107,18 +107,8 @@ def _similarities(
     given = SimpleNamespace(**options)
     q, k = groups(queries, keys, given.axis_name)
     d = q.shape[2]
-    if d < 2:
-        raise ValueError(f"queries must have d >= 2 features, got {q.shape}")
-    _checks.option("mean_resultant", given.mean_resultant, ("estimate", "exact"))
-    _checks.option("queue_concentration", given.queue_concentration, ("own", "batch_mean"))
-    kind = _checks.option("divergence", given.divergence, ("forward", "reverse", "symmetric"))
-    if not given.in_batch_negatives and given.queue is None:
-        raise ValueError("queue must be given with in_batch_negatives=False, got None")
+    kind = _checked(given, q.shape)
     e = emb.embedded(jnp.concatenate([q, k]), given.normalize, given.mask, given.axis_name, given.block_size)
-    if not 0 < _checks.real("resultant_scale", given.resultant_scale) < 1:
-        raise ValueError(
-            f"resultant_scale must be in (0, 1), so that R is below 1, got {given.resultant_scale}"
-        )
     scale = jnp.asarray(given.resultant_scale, e.z.dtype)
     t = _checks.scalar("temperature", given.temperature, e.z.dtype, positive=True)
     means, exists = emb.group_means(e, q.shape[0])
@@ -171,6 +161,21 @@ def _similarities(
         x = dataclasses.replace(x, queue=extra)
     alone = -(alone_of(mine, kappa[0])[0] + constant) / t
     return x, y, alone, resultant, kappa, exists
+
+
+def _checked(given: SimpleNamespace, shape: tuple[int, ...]) -> str:
+    """Raise for options out of their range; the divergence's name."""
+    if shape[2] < 2:
+        raise ValueError(f"queries must have d >= 2 features, got {shape}")
+    _checks.option("mean_resultant", given.mean_resultant, ("estimate", "exact"))
+    _checks.option("queue_concentration", given.queue_concentration, ("own", "batch_mean"))
+    if not given.in_batch_negatives and given.queue is None:
+        raise ValueError("queue must be given with in_batch_negatives=False, got None")
+    if not 0 < _checks.real("resultant_scale", given.resultant_scale) < 1:
+        raise ValueError(
+            f"resultant_scale must be in (0, 1), so that R is below 1, got {given.resultant_scale}"
+        )
+    return _checks.option("divergence", given.divergence, ("forward", "reverse", "symmetric"))
 
 
 def _loss(
