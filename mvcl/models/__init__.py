@@ -14,12 +14,17 @@ from mvcl import _lazy
 if TYPE_CHECKING:
     from mvcl.models._autoencoders import Autoencoders
     from mvcl.models._configs import ENCODERS, HEADS, EncoderConfig, HeadConfig
-    from mvcl.models._convolutional import EegConv, EegConvEncoder, ResNet, ResNetEncoder
+    from mvcl.models._convolutional import (
+        ConvNet,
+        ConvNetEncoder,
+        EegConv,
+        EegConvEncoder,
+        ResNet,
+        ResNetEncoder,
+    )
     from mvcl.models._export import export, load_exported
     from mvcl.models._layers import (
         MLP,
-        ConvNet,
-        ConvNetEncoder,
         IdentityHead,
         MLPHead,
         Perceptron,
