@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         Factors,
         Found,
         Measure,
+        Noise,
         Opened,
         Study,
         Task,

@@ -3,9 +3,10 @@
 import dataclasses
 import inspect
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -102,9 +103,12 @@ class Cell:
 
     factors: Factors
     """What distinguishes it from the other cells: {"objective": "MV-DHEL", "k": 4}."""
-    task: Task
+    task: Task | None
+    """None: the paper's, and not run; only in `Study.printed_only`."""
     printed: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """Measure name -> value that the paper prints, in the unit of the table: per cent for a `Measure` in per cent."""
+    deviations: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """Measure name -> standard deviation over runs that the paper prints, in the same unit."""
 
     @property
     def name(self) -> str:
@@ -140,6 +144,16 @@ class Measure:
     """Which values are better, for readers: "higher", "lower" or ""."""
 
 
+class Noise(NamedTuple):
+    """The standard deviation of one run, in the unit of the table."""
+
+    deviation: float
+    source: str
+    """Where it comes from, for readers."""
+    degrees: float = math.inf
+    """Degrees of freedom."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Study:
     """A grid of cells with their measures; at one scale, as a function of a file in configs/studies returns it."""
@@ -155,6 +169,12 @@ class Study:
     """What the paper says that its cells show, each a `Claim`."""
     columns: str | None = None
     """Factor whose levels are columns; None: the measures are the columns."""
+    printed_only: Sequence[Cell] = ()
+    """Rows of the paper's table that are not run, cells without a task; what claims say of them is not judged."""
+    printed_runs: int = 0
+    """Number of runs behind each printed mean; 0: the paper does not say."""
+    noise: Mapping[str, Noise] = dataclasses.field(default_factory=dict)
+    """Measure name -> what the paper's numbers show of the spread of one run, where they have no deviations."""
     reference: Factors | None = None
     """Paired differences are to the cell with these factors in place of its own; None: no differences."""
     along: str | None = None
@@ -171,11 +191,12 @@ class Study:
             raise ValueError(f"a study must have cells and measures, got none in {self.title!r}")
         if self.seeds < 1:
             raise ValueError(f"seeds must be at least 1, got {self.seeds}")
-        names = [cell.name for cell in self.cells]
+        every = [*self.cells, *self.printed_only]
+        names = [cell.name for cell in every]
         if twice := [name for name in names if names.count(name) > 1]:
             raise ValueError(f"the cells of a study must differ in their factors, got {twice[0]!r} twice")
         factors = list(self.cells[0].factors)
-        if other := [list(cell.factors) for cell in self.cells if list(cell.factors) != factors]:
+        if other := [list(cell.factors) for cell in every if list(cell.factors) != factors]:
             raise ValueError(f"the cells must have the same factors, got {factors} and {other[0]}")
         for field in ("columns", "along"):
             if getattr(self, field) not in (None, *factors):
@@ -183,7 +204,12 @@ class Study:
         measures = [measure.name for measure in self.measures]
         if len(set(measures)) < len(measures):
             raise ValueError(f"the measures of a study must have different names, got {', '.join(measures)}")
-        used = [(f"a printed value of {cell.name!r}", name) for cell in self.cells for name in cell.printed]
+        used = [
+            (f"a printed value of {cell.name!r}", n)
+            for cell in every
+            for n in (*cell.printed, *cell.deviations)
+        ]
+        used += [("noise", name) for name in self.noise]
         for what, name in used + [(f"the claim {claim.text!r}", claim.measure) for claim in self.claims]:
             if name not in measures:
                 raise ValueError(f"{what} must be of a measure of {', '.join(measures)}, got {name!r}")

@@ -153,6 +153,7 @@ def _done(place: Place) -> bool:
     _files.write_whole(begun, json.dumps({"task": place.task}) + "\n")
     record = {"task": place.task, **_provenance()}
     started = time.monotonic()
+    assert place.cell.task is not None
     try:
         with open(place.file("log"), "a") as out, contextlib.redirect_stdout(out):
             values = [dict(row) for row in place.cell.task.run(place.folder, place.seed)]

@@ -85,6 +85,7 @@ def numbers(opened: Opened, folder: Path) -> dict[str, Any]:
             _cell(found, cell, of_cell) | {"separates": {m: of[0][i] for m, of in baselines.items()}}
             for i, (cell, of_cell) in enumerate(zip(study.cells, looks))
         ],
+        "printed_only": [{"factors": dict(cell.factors), **_printed(cell)} for cell in study.printed_only],
         "baselines": {
             row: means
             for row in _ROWS
@@ -109,13 +110,17 @@ def _cell(found: Found, cell: Cell, looks: Sequence[tuple[_run.Place, _run.Look]
         "factors": dict(cell.factors),
         "instances": getattr(cell.task, "instances", None),
         "folder": f"cells/{looks[0][0].folder.parent.name}",
-        "printed": dict(cell.printed),
+        **_printed(cell),
         "seeds": {str(s): {m: _rounded(values[s]) for m, values in of.items() if s in values} for s in seeds},
         "status": {str(place.seed): look.state for place, look in looks},
         "reasons": sorted({reason for _, look in looks for reason in look.reasons}),
         "intervals": {m: _plain(metrics.interval(values.values())) for m, values in of.items()},
         "differences": {m: {"to": other.name, **_plain(gap)} for m, gap in gaps.items() if other},
     }
+
+
+def _printed(cell: Cell) -> dict[str, dict[str, float]]:
+    return {"printed": dict(cell.printed), "deviations": dict(cell.deviations)}
 
 
 def _baselines(found: Found, measure: Measure) -> tuple[list[bool | None], dict[str, float]]:
@@ -232,15 +237,19 @@ def _tables(content: dict[str, Any]) -> list[str]:
     tables = []
     for measures in [content["measures"]] if column is None else [[m] for m in content["measures"]]:
         lines: dict[tuple[Any, ...], dict[str, str]] = {}
-        for cell in cells:
+        for cell in [*cells, *content.get("printed_only", ())]:
             line = lines.setdefault(tuple(cell["factors"][factor] for factor in factors), {})
             for measure in measures:
                 heading = _heading(measure) if column is None else f"{column} = {cell['factors'][column]}"
-                line[heading], printed = _value(cell, measure), cell["printed"].get(measure["name"])
-                if printed is not None and column is None:
-                    line[f"paper: {measure['label']}"] = str(printed)
-                elif printed is not None:
-                    line[heading] += f" (paper {printed})"
+                line[heading] = _value(cell, measure) if "intervals" in cell else ""
+                if (printed := cell["printed"].get(measure["name"])) is None:
+                    continue
+                deviation = cell.get("deviations", {}).get(measure["name"])
+                text = f"{printed}" if deviation is None else f"{printed} ± {deviation}"
+                if column is None:
+                    line[f"paper: {measure['label']}"] = text
+                else:
+                    line[heading] = f"{line[heading]} (paper {text})".strip()
         head = list(dict.fromkeys(heading for line in lines.values() for heading in line))
         head.sort(key=lambda heading: heading.startswith("paper: "))
         table = [[*rest, *(line.get(heading, "") for heading in head)] for rest, line in lines.items()]
@@ -276,6 +285,10 @@ def _notes(content: dict[str, Any]) -> list[str]:
     """What the marks mean, what failed, the differences and the claims."""
     cells = content["cells"]
     parts = [_NOT_ABOVE] if any(False in cell["separates"].values() for cell in cells) else []
+    if content.get("printed_only"):
+        parts.append("Rows with the paper's numbers alone are not run here.")
+    if any(cell.get("deviations") for cell in cells):
+        parts.append("±: the standard deviation over runs that the paper prints.")
     for state, what in (("failed", "Failed"), ("stale", "† Stale")):
         named = [cell for cell in cells if state in cell["status"].values()]
         parts += [f"{what}: {cell['name']}: {'; '.join(cell['reasons'][:3])}" for cell in named[:10]]

@@ -1,5 +1,7 @@
 """Numbers typed from the papers once more, and the settings that distinguish the cells of each study."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -51,9 +53,15 @@ def test_differences_that_the_papers_state_follow_from_the_printed_numbers():
     sets = ("DHA", "CCV", "NUSWIDE", "Caltech", "YoutubeVideo")
     gains = [printed["SEM+InfoNCE", name] - printed["InfoNCE", name] for name in sets]
     np.testing.assert_allclose(gains, [26.0, 13.6, 4.1, 7.3, 11.7], atol=1e-9)
-    for claim in xu.claims:
-        for [(cell, other)] in claim.about(xu):
-            assert cell.printed[claim.measure] > other.printed[claim.measure]
+    # With the rows that are not run, SEM+PSCL is below two of them on DHA, against the text of the claim.
+    every = dataclasses.replace(xu, cells=[*xu.cells, *xu.printed_only], printed_only=())
+    below = {
+        tuple(of.factors["method"] for of in pair) + (pair[0].factors["data"],)
+        for claim in every.claims
+        for [pair] in claim.about(every)
+        if pair[0].printed[claim.measure] <= pair[1].printed[claim.measure]
+    }
+    assert below == {("SEM+PSCL", "DCP", "DHA"), ("SEM+PSCL", "MFLVC", "DHA")}
     domains = {tuple(c.factors.values()): c.printed["5 to 1"] for c in opened(P + "table2").cells}
     names = {domain for _, domain in domains}
     gain = np.mean([domains["M3G", name] - domains["InfoNCE ave", name] for name in names])

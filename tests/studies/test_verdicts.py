@@ -9,7 +9,19 @@ from scipy import stats
 
 from mvcl import studies, training
 from mvcl.metrics import interval
-from mvcl.studies import Above, Cell, Found, Gain, Measure, Study, Trend, Within, changed, difference
+from mvcl.studies import (
+    Above,
+    Cell,
+    Found,
+    Gain,
+    Measure,
+    Study,
+    Trend,
+    Within,
+    _table,
+    changed,
+    difference,
+)
 
 TASK = None  # nothing is run
 KEYS = {"text": "t", "source": "s", "measure": "m"}
@@ -253,10 +265,28 @@ def test_cells_that_compare_different_numbers_of_instances_raise_without_a_reaso
     Study(**keys | {"cells": cells[:1]})
 
 
-def test_printed_value_of_another_measure_raises():
-    cell = Cell(factors={"f": "a"}, task=TASK, printed={"n": 1.0})
+@pytest.mark.parametrize("field", ["printed", "deviations"])
+@pytest.mark.parametrize("cells", ["cells", "printed_only"])
+def test_printed_value_of_another_measure_raises(field, cells):
+    cell = Cell(factors={"f": "a"}, task=TASK, **{field: {"n": 1.0}})
+    keys = {"cells": (Cell(factors={"f": "b"}, task=TASK),), cells: (cell,)}
     with pytest.raises(ValueError, match="a printed value of 'f a' must be of a measure of m, got 'n'"):
-        Study(title="T", about="", cells=(cell,), measures=(Measure(name="m"),), cost="")
+        Study(title="T", about="", measures=(Measure(name="m"),), cost="", **keys)
+
+
+@pytest.mark.parametrize("columns", [None, "k"])
+def test_rows_that_a_paper_prints_are_on_the_page_and_not_run(tmp_path, columns):
+    """A claim that names one is judged by the others."""
+    printed = {"printed": {"m": 2.5}, "deviations": {"m": 0.5}}
+    row = Cell({"f": "c", "k": 2}, None, **printed)
+    claim = dataclasses.replace(ABOVE, than=({"f": "b"}, {"f": "c"}))
+    study = study_of(CELLS, [claim], printed_only=(row,), columns=columns)
+    assert len(claim.about(study)) == 1
+    opened = studies.Opened("n", "paper", study, ())
+    page = studies.page(_table.numbers(opened, tmp_path), "f.svg")
+    assert "| c | (paper 2.5 ± 0.5) |" in page if columns else "| c | 2 |  | 2.5 ± 0.5 |" in page
+    assert "Rows with the paper's numbers alone are not run here." in page
+    assert {place.cell.name for place in studies.places(study, tmp_path)} == {"f a, k 2", "f b, k 2"}
 
 
 NO_CELLS = "the claim 't' is about no cells of 'T'"
