@@ -1,6 +1,5 @@
 """One autoencoder for each of several tables, as SEM trains them (Xu 2023)."""
 
-import math
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
@@ -12,9 +11,7 @@ from jax import lax
 from jax.typing import DTypeLike
 
 from mvcl import _numerics
-
-# Xu 2023 uses PyTorch's Linear, with kernels uniform in ±1/sqrt(inputs).
-_KERNEL = nnx.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
+from mvcl.models._layers import torch_bias, torch_kernel
 
 
 class Autoencoders(nnx.Module):
@@ -43,9 +40,9 @@ class Autoencoders(nnx.Module):
         rngs: nnx.Rngs,
     ) -> None:
         def linear(i: int, o: int) -> nnx.Linear:
-            bias, exact = _bias(i, uniform_biases), lax.Precision.HIGHEST
+            law, exact = torch_bias(i) if uniform_biases else nnx.initializers.zeros, lax.Precision.HIGHEST
             return nnx.Linear(
-                i, o, kernel_init=_KERNEL, bias_init=bias, dtype=dtype, precision=exact, rngs=rngs
+                i, o, kernel_init=torch_kernel, bias_init=law, dtype=dtype, precision=exact, rngs=rngs
             )
 
         def stacks(layers: Sequence[int]) -> nnx.List:
@@ -83,20 +80,13 @@ class Stack(nnx.Module):
     def __init__(
         self, k: int, i: int, o: int, *, uniform_biases: bool, dtype: DTypeLike, rngs: nnx.Rngs
     ) -> None:
-        initial = jax.vmap(lambda key: _KERNEL(key, (i, o)))
+        initial = jax.vmap(lambda key: torch_kernel(key, (i, o)))  # Xu 2023 has PyTorch's Linear
         self.kernel = nnx.Param(initial(jax.random.split(rngs.params(), k)))
-        self.bias = nnx.Param(_bias(i, uniform_biases)(rngs.params(), (k, o), jnp.float32))
+        law = torch_bias(i) if uniform_biases else nnx.initializers.zeros
+        self.bias = nnx.Param(law(rngs.params(), (k, o), jnp.float32))
         self.dtype = dtype
 
     def __call__(self, x: jax.Array) -> jax.Array:
         kernel, bias = self.kernel[...].astype(self.dtype), self.bias[...].astype(self.dtype)
         product = jnp.einsum("kni,kio->kno", x.astype(self.dtype), kernel, precision=lax.Precision.HIGHEST)
         return product + bias[:, None]
-
-
-def _bias(inputs: int, uniform: bool) -> nnx.Initializer:
-    """Zeros, or uniform in ±1/sqrt(inputs)."""
-    if not uniform:
-        return nnx.initializers.zeros
-    bound = 1 / math.sqrt(inputs)
-    return lambda key, shape, dtype=jnp.float32, **_: jax.random.uniform(key, shape, dtype, -bound, bound)

@@ -101,7 +101,8 @@ class ResNetEncoder(nnx.Module):
         self.pools = config.stem == "imagenet"
         size, stride = (7, 2) if self.pools else (3, 1)
         conv = partial(_layers.conv, kernel_init=_INITIAL[config.initial], dtype=dtype, rngs=rngs)
-        self.conv1 = conv(channels, config.width, size, stride)
+        of_stem = {"kernel_init": _layers.torch_kernel} if config.stem_initial == "torch" else {}
+        self.conv1 = conv(channels, config.width, size, stride, **of_stem)
         groups = config.batch_groups
         batch_norm = (
             _layers.BatchNorm
@@ -158,6 +159,9 @@ class ResNet:
     initial: Literal["he_fan_out", "kaiming_uniform"] = "he_fan_out"
     """Law of the kernels at the start, He 2015: he_fan_out is normal of variance 2 / fan out, as torchvision's ResNet;
     kaiming_uniform is uniform of variance 2 / fan in, as torch.nn.init.kaiming_uniform_."""
+    stem_initial: Literal["same", "torch"] = "same"
+    """Law of the stem's kernel: that of the others (same), or uniform in ±1/sqrt(fan in), as PyTorch's Conv2d (torch),
+    which released code puts in place of torchvision's stem."""
 
     def build(self, input_shape: Sequence[int], *, dtype: DTypeLike, rngs: nnx.Rngs) -> ResNetEncoder:
         """Build the encoder for images of `input_shape` (height, width, channels), or raise ValueError."""

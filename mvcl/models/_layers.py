@@ -21,6 +21,7 @@ Activation = Literal["relu", "gelu"]
 he_fan_out = nnx.initializers.variance_scaling(2.0, "fan_out", "normal")  # He 2015, as torchvision's ResNet
 he_fan_in = nnx.initializers.variance_scaling(2.0, "fan_in", "truncated_normal")
 small = nnx.initializers.truncated_normal(0.02)  # as in ViT
+torch_kernel = nnx.initializers.variance_scaling(1 / 3, "fan_in", "uniform")  # to ±1/sqrt(fan in)
 
 M = TypeVar("M", bound=nnx.Module)
 
@@ -54,6 +55,12 @@ def counts_rows(module: nnx.Module) -> bool:
     parts = [part for _, part in nnx.iter_modules(module)]
     known = sum(2 for part in parts if isinstance(part, BatchNorm))
     return known == len(jax.tree.leaves(nnx.state(module, nnx.BatchStat)))
+
+
+def torch_bias(inputs: int) -> nnx.Initializer:
+    """Uniform in ±1/sqrt(inputs), as the biases of PyTorch's layers; their kernels are `torch_kernel`."""
+    bound = 1 / math.sqrt(inputs)
+    return lambda key, shape, dtype=jnp.float32, **_: jax.random.uniform(key, shape, dtype, -bound, bound)
 
 
 def check(config: Any, image_shape: Sequence[int] | None = None) -> None:
@@ -299,20 +306,21 @@ class MLPHead:
     output_norm: Literal["none", "batch", "batch_no_shift", "batch_plain"] = "none"
     """Normalisation of the embedding: none, batch, batch without shift (batch_no_shift), or batch without shift and
     scale (batch_plain)."""
-    init: Literal["lecun", "trunc_normal"] = "lecun"
+    init: Literal["lecun", "trunc_normal", "torch"] = "lecun"
     """Initial weights: normal with variance 1 / inputs (lecun), or with deviation 0.02, cut off at two deviations of it
-    (trunc_normal), as in ViT. Biases are 0."""
+    (trunc_normal), as in ViT, and biases 0; or both uniform in ±1/sqrt(inputs), as in PyTorch's Linear (torch)."""
 
     def build(self, features: int, *, dtype: DTypeLike, rngs: nnx.Rngs) -> Perceptron:
         """Build the head for an encoder with this number of features, computing in `dtype`; parameters are float32."""
         check(self)
         hidden = (features if self.hidden is None else self.hidden,) * (self.layers - 1)
-        init = nnx.initializers.lecun_normal() if self.init == "lecun" else small
+        laws = {"lecun": nnx.initializers.lecun_normal(), "trunc_normal": small, "torch": torch_kernel}
         linears, norms = [], []
         for index, (before, after) in enumerate(pairwise((features, *hidden, self.out)), start=1):
             kind = self.norm if index < self.layers else self.output_norm
-            bias = kind in ("none", "layer")
-            linears.append(nnx.Linear(before, after, use_bias=bias, dtype=dtype, kernel_init=init, rngs=rngs))
+            start = torch_bias(before) if self.init == "torch" else nnx.initializers.zeros
+            linear = partial(nnx.Linear, use_bias=kind in ("none", "layer"), bias_init=start)
+            linears.append(linear(before, after, dtype=dtype, kernel_init=laws[self.init], rngs=rngs))
             norms.append(norm(kind, after, rngs=rngs))
         return Perceptron(features, linears, norms, self.activation, dtype)
 

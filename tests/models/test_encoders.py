@@ -239,6 +239,11 @@ def uniform(variance_of_three):
         (*SMALL["vit"], {"blocks.0.mlp.fc1": (0.01759, 0.04)}),
         # torch.nn.init.kaiming_uniform_ with ReLU's gain, to ±sqrt(6 / fan in): 3x3, 64 to 128 channels
         (ResNet(18, initial="kaiming_uniform"), (32, 32, 3), {"layer2.0.conv1": uniform(6 / (9 * 64))}),
+        (  # torch.nn.Conv2d's own law, to ±1/sqrt(fan in), in the stem alone
+            ResNet(18, stem="cifar", stem_initial="torch"),
+            (32, 32, 3),
+            {"conv1": uniform(1 / (9 * 3)), "layer1.0.conv1": (np.sqrt(2 / (9 * 64)), None)},
+        ),
         (  # MoCo v3, to ±sqrt(6 / (inputs + outputs)), with queries, keys and values as three maps
             ViT(patch=8, width=64, depth=1, heads=2, init="xavier_uniform"),
             (8, 8, 3),

@@ -86,7 +86,12 @@ def test_initial_weights_of_vit_and_bad_configs():
     assert np.abs(kernel).max() <= 0.04 + 1e-6  # cut off at two deviations
     np.testing.assert_allclose(kernel.std(), 0.02, rtol=0.2)
     assert np.asarray(head(MLPHead(hidden=512), 256).linears[0].kernel[...]).std() > 0.05
-    with pytest.raises(ValueError, match="init must be one of lecun, trunc_normal; got 'xavier'"):
+    for array in ("kernel", "bias"):  # torch.nn.Linear: both uniform in ±1/sqrt(inputs)
+        linear = head(MLPHead(hidden=512, init="torch"), 256).linears[0]
+        found = np.asarray(getattr(linear, array)[...])
+        assert 0.95 / 16 < np.abs(found).max() <= 1 / 16
+        np.testing.assert_allclose(found.var(), 1 / (3 * 256), rtol=0.1)
+    with pytest.raises(ValueError, match="init must be one of lecun, trunc_normal, torch; got 'xavier'"):
         head(MLPHead(init="xavier"), 4)
     with pytest.raises(ValueError, match="layers must be an integer of at least 1; got 0"):
         head(MLPHead(layers=0), 16)
