@@ -181,7 +181,11 @@ def _checked(given: SimpleNamespace, shape: tuple[int, ...]) -> str:
 def _loss(
     queries: ArrayLike, keys: ArrayLike, options: dict[str, Any]
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """The loss, and means over the batch: R, κ, and the similarities -D / temperature of positives and of negatives."""
+    """The loss, and means over the batch: R, κ, and the similarities -D / temperature of positives and of negatives.
+
+    And the temperature at which a cosine weighs what <μ_i, μ_j> does on average, temperature / (mean A · mean κ), and
+    the standard deviation of log κ.
+    """
     x, y, alone, resultant, kappa, exists = _similarities(queries, keys, options)
     positive = jnp.sum(x.z * y.z, axis=-1)  # (1, n)
     left, right, axis = x.z[0], y.z[0], x.axis_name
@@ -211,6 +215,14 @@ def _loss(
         lse_union(*(e - positive for e in energies)), None if both is None else both[None], axis
     )
     means = {name: emb.mean_where(*of_group, axis) for name, of_group in measures.items()}
+    if options["mean_resultant"] == "exact":
+        resultant = bessel_ratio(np.shape(queries)[2] / 2 - 1, kappa)
+    tiny = jnp.finfo(kappa.dtype).tiny
+    slope = emb.mean_where(resultant, exists, axis) * means["concentration"]
+    means["effective_temperature"] = options["temperature"] / jnp.maximum(slope, tiny)
+    logarithm = jnp.log(jnp.maximum(kappa, tiny))
+    square = (logarithm - emb.mean_where(logarithm, exists, axis)) ** 2
+    means["log_concentration_deviation"] = jnp.sqrt(emb.mean_where(square, exists, axis))
     return loss, lax.stop_gradient(means)
 
 

@@ -47,6 +47,8 @@ CURVES = (
     ("gradient_norm", "Gradient norm", "norm"),
     ("resultant", "Resultant length R of the groups of views", "R"),
     ("concentration", "Concentration κ of the groups of views", "κ"),
+    ("effective_temperature", "Temperature of a cosine that weighs as much", "temperature"),
+    ("log_concentration_deviation", "Spread of the concentrations", "deviation of log κ"),
     ("positive_similarity", "Similarity of positives, s+", "similarity"),
     ("negative_similarity", "Mean similarity of negatives, s-", "similarity"),
     *(

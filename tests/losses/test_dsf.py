@@ -49,8 +49,11 @@ def test_one_view_each_is_info_nce(x64, rng, mean_resultant, normalize_concentra
     a = special.iv(2.5, kappa) / special.iv(1.5, kappa) if mean_resultant == "exact" else 0.95
     units = brute_force.unit(np.concatenate([q, k]))
     expected = brute_force.info_nce(units, np.ones((2, 6), bool), temperature=1 / (a * kappa))
-    found = dsf(q, k, mean_resultant=mean_resultant, normalize_concentration=normalize_concentration)
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    options = {"mean_resultant": mean_resultant, "normalize_concentration": normalize_concentration}
+    loss, found = losses.of_views(functools.partial(losses.dsf, **options))(np.concatenate([q, k]))
+    np.testing.assert_allclose(loss, expected, rtol=1e-12)
+    np.testing.assert_allclose(found["effective_temperature"], 1 / (a * kappa), rtol=1e-12)
+    np.testing.assert_allclose(found["log_concentration_deviation"], 0, atol=1e-12)
 
 
 @pytest.mark.parametrize("queue_concentration", ["own", "batch_mean"])
@@ -80,7 +83,7 @@ def dsf(queries, keys, queue=None, **options):
 
 @pytest.mark.parametrize("in_batch_negatives", some([True, False], fast=[True]))
 def test_measures(x64, rng, in_batch_negatives):
-    """R, κ, s+ and s- by loops, on two devices."""
+    """R, κ, s+, s-, the effective temperature and the spread of κ by loops, on two devices."""
     n, d = 6, 4
     z, mask = rng.normal(size=(4, n, d)), np.ones((4, n), bool)
     mask[:2, 1] = mask[2:, 2] = mask[0, 3] = False
@@ -103,6 +106,8 @@ def test_measures(x64, rng, in_batch_negatives):
         "concentration": np.mean([kappa for _, _, kappa in every]),
         "positive_similarity": np.mean(positives),
         "negative_similarity": np.mean(negatives),
+        "effective_temperature": 2 / (np.mean([r for _, r, _ in every]) * np.mean([k for _, _, k in every])),
+        "log_concentration_deviation": np.std([np.log(kappa) for _, _, kappa in every]),
     }
     local = lambda z, m, queue: run(z, queue=queue, mask=m, axis_name="data")  # noqa: E731
     rows = jax.P(None, "data")
