@@ -100,9 +100,10 @@ class ResNetEncoder(nnx.Module):
         self.dtype = dtype
         self.pools = config.stem == "imagenet"
         size, stride = (7, 2) if self.pools else (3, 1)
-        conv = partial(_layers.conv, kernel_init=_INITIAL[config.initial], dtype=dtype, rngs=rngs)
-        of_stem = {"kernel_init": _layers.torch_kernel} if config.stem_initial == "torch" else {}
-        self.conv1 = conv(channels, config.width, size, stride, **of_stem)
+        law = _INITIAL[config.initial]
+        of_stem = law if config.stem_initial == "same" else _layers.torch_kernel
+        conv = partial(_layers.conv, kernel_init=law, dtype=dtype, rngs=rngs)
+        self.conv1 = conv(channels, config.width, size, stride, kernel_init=of_stem)
         groups = config.batch_groups
         batch_norm = (
             _layers.BatchNorm
