@@ -32,5 +32,6 @@ from mvcl.losses._pair import *
 from mvcl.losses._singular import *
 from mvcl.losses._sliced import *
 from mvcl.losses._symile import *
+from mvcl.losses._vmf import *
 from mvcl.losses._volumes import *
 from mvcl.losses._weights import *
