@@ -157,7 +157,7 @@ def with_config(
 def study(arguments: list[str]) -> int:
     """Run a study, a table or figure of a paper, and write its page.
 
-    usage: mvcl study NAME [--scale small] [--seeds N], or mvcl study --list
+    usage: mvcl study NAME [--scale small] [--seeds N] [--only FACTOR=LEVEL,...], or mvcl study --list
 
     `mvcl study NAME --help` describes its options, `mvcl study --list` the studies with their costs at each scale.
     `mvcl configs --copy studies/NAME` writes a copy to edit, which `mvcl study NAME.py` runs.
@@ -171,7 +171,9 @@ def study(arguments: list[str]) -> int:
     file = studies.find(arguments[0])
     functions = studies.scales(file)
     asked = [value for name, value in itertools.pairwise(arguments) if name == "--scale"]
-    scale = asked[-1] if asked else next(s for s in ("small", "smoke", "paper") if s in functions)
+    if not asked and "small" not in functions and not {"-h", "--help"} & set(arguments):
+        raise ValueError(f"{file.stem} has no small scale; give --scale {' or '.join(functions)}")
+    scale = asked[-1] if asked else "small" if "small" in functions else next(iter(functions))
     if scale not in functions:
         raise ValueError(f"--scale of {file.stem} must be one of {', '.join(functions)}, got {scale!r}")
     made = Annotated[studies.Study, tyro.conf.arg(name="", constructor=functions[scale])]
@@ -189,10 +191,10 @@ def study(arguments: list[str]) -> int:
     folder = options.workdir or Path("runs") / "studies" / f"{opened.name}_{scale}"
     start()
     if options.dry_run:
-        print(studies.overview(opened, folder))
+        print(studies.overview(opened, folder, options.only))
         return 0
     if options.worker:
-        return int(studies.run(opened.study, folder, again=options.again) > 0)
+        return int(studies.run(opened.study, folder, again=options.again, only=options.only) > 0)
     page, unfinished = studies.run_study(opened, folder, options)
     print(f"\n{page.read_text()}\npage: {page}")
     return int(unfinished > 0)

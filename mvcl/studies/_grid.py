@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 import json
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
@@ -249,6 +250,38 @@ def select(study: Study, factors: Factors) -> tuple[Cell, ...]:
     return tuple(
         cell for cell in study.cells if all(cell.factors[name] == level for name, level in factors.items())
     )
+
+
+def chosen(study: Study, only: str) -> list[str]:
+    """The names of the cells with these levels, "objective=MV-DHEL,k=2,k=4"; of all without any.
+
+    Levels of one factor are alternatives; a word may leave out its capitals, spaces and signs ("mv_dhel"). `ValueError`
+    if there is no such factor or level, or no cell with all of them.
+    """
+    wanted: dict[str, list[str | int | float]] = {}
+    for part in filter(None, re.split(r",\s*(?=[^,=]+=)", only)):  # levels may have commas: "pairs, epsilon"
+        factor, _, given = part.partition("=")
+        known = dict.fromkeys(cell.factors.get(factor, "") for cell in study.cells)
+        if factor not in study.cells[0].factors:
+            factors = ", ".join(study.cells[0].factors)
+            raise ValueError(f"--only is FACTOR=LEVEL,... of the factors {factors}; got {part!r}")
+        level = next((of for of in known if str(of) == given), None)
+        level = next((of for of in known if _plain(of) == _plain(given)), None) if level is None else level
+        if level is None:
+            raise ValueError(f"--only {factor} is one of {'; '.join(map(str, known))}; got {given!r}")
+        wanted.setdefault(factor, []).append(level)
+    names = [c.name for c in study.cells if all(c.factors[name] in levels for name, levels in wanted.items())]
+    if not names:
+        raise ValueError(f"--only {only} is of no cell; `--dry-run` lists all")
+    return names
+
+
+def _plain(level: str | int | float) -> str | float:
+    """A number, or a word of small letters and digits."""
+    try:
+        return float(level)
+    except ValueError:
+        return re.sub(r"[\W_]+", "", str(level).casefold())
 
 
 def partner(study: Study, cell: Cell, factors: Factors) -> Cell | None:

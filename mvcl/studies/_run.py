@@ -28,7 +28,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 
 from mvcl import _files, _progress, training
-from mvcl.studies._grid import Cell, Opened, Study
+from mvcl.studies._grid import Cell, Opened, Study, chosen
 
 # Fields of a config that do not change what is measured.
 _FREE = tuple(f"config.{name}" for name in training.free("seeds"))
@@ -68,14 +68,16 @@ class Look(NamedTuple):
     reasons: tuple[str, ...] = ()  # why it is stale, or how it failed
 
 
-def places(study: Study, folder: Path) -> list[Place]:
-    """All cells with all seeds, in order; those of a cell in one folder, which `cells/` holds."""
-    found, used = [], set()
+def places(study: Study, folder: Path, only: str = "") -> list[Place]:
+    """The `chosen` cells with all seeds, in order; those of a cell in one folder, which `cells/` holds."""
+    found, used, names = [], set(), set(chosen(study, only))
     for cell in study.cells:
         slug = re.sub(r"[^A-Za-z0-9.=]+", "-", cell.name).strip("-")
         while slug.casefold() in used:  # names that differ in other signs only
             slug += "-2"
         used.add(slug.casefold())
+        if cell.name not in names:
+            continue
         task = json.loads(json.dumps(training.tree(cell.task)))
         found += [Place(cell, seed, folder / "cells" / slug / str(seed), task) for seed in range(study.seeds)]
     return found
@@ -94,10 +96,10 @@ def look(place: Place) -> Look:
     return Look("stale" if reasons else "finished", record, tuple(reasons))
 
 
-def _left(study: Study, folder: Path, again: bool) -> dict[Place, float]:
+def _left(study: Study, folder: Path, again: bool, only: str) -> dict[Place, float]:
     """The places that `run` will run, and when their records were written."""
     states = ("missing", "failed", "stale") if again else ("missing", "failed")
-    return {place: place.written() for place in places(study, folder) if look(place).state in states}
+    return {place: place.written() for place in places(study, folder, only) if look(place).state in states}
 
 
 def _changes(old: Any, new: Any) -> list[str]:
@@ -109,8 +111,10 @@ def _changes(old: Any, new: Any) -> list[str]:
     ]
 
 
-def run(study: Study, folder: Path, *, again: bool = False) -> int:
+def run(study: Study, folder: Path, *, again: bool = False, only: str = "") -> int:
     """Run what is missing or failed, and with `again` what is stale, from nothing; return how many places failed.
+
+    `only` chooses cells, as `--only`.
 
     Several processes may do so at once. The seeds of a cell follow each other, so that they compile once.
 
@@ -118,7 +122,7 @@ def run(study: Study, folder: Path, *, again: bool = False) -> int:
       Interrupted: a signal stopped a run; its state is saved.
       KeyboardInterrupt: a signal came at another time.
     """
-    left, failures = _left(study, folder, again), 0
+    left, failures = _left(study, folder, again, only), 0
     with training.handling(signal.default_int_handler):  # a run inside handles both itself
         for place in _progress.track(_taken(left), "runs", len(left), "runs"):
             with _progress.during(place.name):
@@ -202,6 +206,8 @@ class Options:
     missing or has failed."""
     again: bool = False
     """Also run cells again whose config or study file has changed since, from nothing."""
+    only: str = ""
+    """Run and list some cells only, FACTOR=LEVEL,... (objective=mv_dhel,k=4); levels of one factor are alternatives."""
     jobs: int = 1
     """Number of processes, each on its share of the cores; with --slurm, of SLURM jobs."""
     slurm: str | None = None
@@ -210,20 +216,29 @@ class Options:
     write: Path | None = None
     """Further folder to write the page and its files to, such as docs/studies."""
     dry_run: bool = False
-    """List the runs with their state, and exit."""
+    """List the runs with their state and the data that are absent, and exit."""
     worker: bool = False
     """Run cells and write no page: what --jobs and --slurm start."""
 
 
-def overview(opened: Opened, folder: Path) -> str:
-    """The runs of a study by state, one in a line, with the reasons of those that are stale or failed."""
+def overview(opened: Opened, folder: Path, only: str = "") -> str:
+    """The runs of a study by state, one in a line, with the reasons of those that are stale or failed.
+
+    Below them a line for each data set that cannot be opened here.
+    """
     lines, counts = [], collections.Counter[str]()
-    for place in places(opened.study, folder):
+    sources: dict[str, Any] = {}
+    for place in places(opened.study, folder, only):
+        if config := getattr(place.cell.task, "config", None):
+            sources[json.dumps(place.task["config"]["data"])] = config.data
         state, _, reasons = look(place)
         lines.append(f"{state:8}  {place.name}" + (f": {'; '.join(reasons[:3])}" if reasons else ""))
         counts[state] += 1
     total = ", ".join(f"{count} {state}" for state, count in counts.items())
-    return "\n".join([*lines, "", f"{len(lines)} runs: {total}", f"cost of all: {opened.study.cost}"])
+    absent = dict.fromkeys(f"data absent: {why}" for of in sources.values() if (why := training.absent(of)))
+    return "\n".join(
+        [*lines, "", f"{len(lines)} runs: {total}", f"cost of all: {opened.study.cost}", *absent]
+    )
 
 
 def in_processes(opened: Opened, folder: Path, options: Options) -> None:
@@ -252,7 +267,7 @@ def in_processes(opened: Opened, folder: Path, options: Options) -> None:
                 if hasattr(os, "sched_setaffinity"):  # several that compete for all cores are slower
                     cores = sorted(os.sched_getaffinity(0))
                     os.sched_setaffinity(processes[-1].pid, cores[number % len(cores) :: options.jobs])
-            left = _left(opened.study, folder, options.again)
+            left = _left(opened.study, folder, options.again, options.only)
             for _ in _progress.track(_finished(left, processes), opened.name, len(left), "runs"):
                 pass
     finally:

@@ -14,12 +14,12 @@ import pandas as pd
 from mvcl import _files, _progress, metrics
 from mvcl.studies import _run
 from mvcl.studies._claims import difference
-from mvcl.studies._grid import Baseline, Cell, Found, Measure, Opened, partner
+from mvcl.studies._grid import Baseline, Cell, Found, Measure, Opened, chosen, partner
 
 _ROWS = ("untrained encoder", "raw input")
 _COLOURS = ("#0072b2", "#d55e00", "#00805c", "#cc79a7", "#7a5195", "#8a6d00", "#4d4d4d", "#56b4e9")
 _MARKERS = "osD^vP*X"
-_COPIED = ("title", "about", "unequal", "cost", "seeds", "columns", "along", "reference")
+_COPIED = ("about", "unequal", "cost", "seeds", "columns", "along", "reference")
 _NOT_ABOVE = (
     "≈: not better than the untrained encoder and the raw input (the paired 95% interval to the better of them reaches "
     "0), so this value cannot tell objectives apart."
@@ -29,21 +29,24 @@ _NOT_ABOVE = (
 def run_study(opened: Opened, folder: Path, options: _run.Options) -> tuple[Path, int]:
     """Run what is missing or has failed, and write the page; after an interruption too, of what there is.
 
-    Returns the page, and the number of runs that failed or are missing. Raises as `run`, and `RuntimeError` if another
-    process ended by a signal.
+    Returns the page, and the number of the runs asked for that failed or are missing. Raises as `run`, and
+    `RuntimeError` if another process ended by a signal.
     """
     try:
         if options.slurm is not None or options.jobs > 1:
             _run.in_processes(opened, folder, options)
         else:
-            _run.run(opened.study, folder, again=options.again)
+            _run.run(opened.study, folder, again=options.again, only=options.only)
     finally:
         with _progress.during("writing the page"):
             content = numbers(opened, folder)
             page = write(content, folder, opened.name)
             if options.write is not None:
                 write(content, options.write, f"{opened.name}_{opened.scale}")
-    states = [state for cell in content["cells"] for state in cell["status"].values()]
+    asked = chosen(opened.study, options.only)
+    states = [
+        state for cell in content["cells"] if cell["name"] in asked for state in cell["status"].values()
+    ]
     return page, states.count("failed") + states.count("missing")
 
 
@@ -71,6 +74,7 @@ def numbers(opened: Opened, folder: Path) -> dict[str, Any]:
     return {
         "name": opened.name,
         "scale": opened.scale,
+        "title": f"{study.title} (smoke: random data, no result)" if opened.scale == "smoke" else study.title,
         **{name: getattr(study, name) for name in _COPIED},
         # where files lie is of no use to readers
         "command": shlex.join(["mvcl", "study", *(a.rpartition("/")[2] for a in opened.arguments)]),
@@ -94,7 +98,7 @@ def numbers(opened: Opened, folder: Path) -> dict[str, Any]:
         "claims": [
             {"text": claim.text, "source": claim.source, "measure": claim.measure, "rule": claim.rule}
             | claim.judge(found)._asdict()
-            for claim in study.claims
+            for claim in (() if opened.scale == "smoke" else study.claims)  # random data decide nothing
         ],
     }
 

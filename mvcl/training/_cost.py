@@ -73,6 +73,16 @@ class Estimate:
     assumed: str
 
 
+def absent(source: data.Source) -> str:
+    """Why data cannot be opened, with their published size; empty if they can be."""
+    try:
+        source.open()
+    except (ValueError, OSError) as error:
+        known = data.expected(source)
+        return f"{error}" + (f" (published: {known.examples:,} training examples)" if known else "")
+    return ""
+
+
 def estimate(config: Config) -> Estimate:
     """Compile the step at full size; missing data are assumed to have their published size.
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -131,6 +132,10 @@ def test_slurm_jobs_share_the_cells(study, tmp_path, monkeypatch):
         (["FILE", "--scale", "paper"], "--scale of numbers_study must be one of small, got 'paper'"),
         (["FILE", "--workdir", "gs://bucket/x"], "--workdir of a study must be a folder on a disk"),
         (["FILE", "--seeds", "0"], "seeds must be at least 1, got 0"),
+        (["FILE", "--dry-run", "--only", "m=1"], "FACTOR=LEVEL,... of the factors n; got 'm=1'"),
+        (["FILE", "--only", "n=1,n=11"], "--only n is one of 0; 1; 2; 3; 4; 5; 6; 7; 8; 9; got '11'"),
+        (["koromilas_table2"], "koromilas_table2 has no small scale; give --scale paper or smoke"),
+        (["koromilas_table2", "--dry-run"], "koromilas_table2 has no small scale"),
     ],
 )
 def test_errors_name_the_argument(study, arguments, text, capsys):
@@ -144,9 +149,44 @@ def test_a_dry_run_lists_the_runs_and_help_the_options_of_the_scale(study, tmp_p
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "missing   n 0, seed 0"
     assert lines[-2:] == ["20 runs: 20 missing", "cost of all: 3 s"]
+    assert cli.main(["study", str(study), *options, "--only", "n=3,n=5"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.removeprefix("missing   ") for line in lines[:4]] == [
+        f"n {n}, seed {seed}" for n in (3, 5) for seed in (0, 1)
+    ]
+    assert lines[-2] == "4 runs: 4 missing"
     assert not (tmp_path / "w").exists()
     with pytest.raises(SystemExit):
         cli.main(["study", str(study), "--help"])
     text = capsys.readouterr().out
     for word in ("--scale-of", "whether cell 3 fails", "--slurm"):
         assert word in text
+
+
+def test_a_dry_run_lists_chosen_cells_and_says_which_data_are_absent(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    command = ["study", "koromilas_table2", "--scale", "paper", "--dry-run", "--only"]
+    assert cli.main([*command, "data=cifar10,k=2,objective=mv_dhel,objective=MV-InfoNCE"]) == 0
+    printed = capsys.readouterr().out
+    assert [line.split(", seed")[0] for line in printed.splitlines() if line.startswith("missing")] == [
+        f"missing   data CIFAR-10, k 2, objective {name}" for name in ("MV-InfoNCE", "MV-DHEL")
+    ]
+    assert (
+        len(re.findall(r"^data absent: .*cifar10.*published: 50,000 training examples", printed, re.M)) == 1
+    )
+    assert (
+        cli.main(["study", "control_m3g", "--dry-run", "--only"] + ["loss=pairs, epsilon,epsilon=0.05"]) == 0
+    )
+    printed = capsys.readouterr().out
+    assert {line.split(", seed")[0] for line in printed.splitlines() if line.startswith("missing")} == {
+        "missing   loss pairs, epsilon, epsilon 0.05"
+    }
+    assert "absent" not in printed  # the digits are here
+
+
+def test_a_study_of_some_cells_says_what_is_missing(study, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    assert cli.main(["study", str(study), "--workdir", str(tmp_path / "w"), "--only", "n=4"]) == 0
+    states = {cell["name"]: {*cell["status"].values()} for cell in content(tmp_path / "w")["cells"]}
+    assert [name for name, of in states.items() if of == {"finished"}] == ["n 4"]
+    assert "18 of 20 runs not run" in capsys.readouterr().out
