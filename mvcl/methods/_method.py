@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
 import jax
@@ -58,7 +59,7 @@ class Batch:
 
     def by_view(self, z: jax.Array, k: int) -> jax.Array:
         """(rows * k, d) to (k, n, d)."""
-        return self.counted(by_view(z, k))
+        return self.counted(z.reshape((-1, k, z.shape[-1])).swapaxes(0, 1))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -186,6 +187,8 @@ class Learner(Module):
     """Whether an epoch ends with the smaller batch of the examples that are left; otherwise they are not used in it."""
     has_level: bool = True
     """Whether the loss is that of the objective, so that it has a `level`."""
+    objective_options: Mapping[str, Any] = MappingProxyType({})
+    """Arguments that `loss` adds to the objective's."""
     restarts_parts: bool = False
     """Whether each part of the parameters has an optimiser state of its own, which `restarts` may begin anew."""
 
@@ -201,10 +204,6 @@ class Learner(Module):
         z = embedded(net, batch, self.k)
         value, measures = objective(z, **batch.mask)
         return value, (self.statistics(net), z, measures)
-
-    def of_views(self, objective: losses.Loss, global_views: int | None = None) -> OfViews:
-        """The objective as `loss` takes it."""
-        return losses.of_views(objective, global_views)
 
     def network(self, params: Any, statistics: Any) -> Any:
         """The network that is evaluated and exported."""
@@ -321,11 +320,6 @@ def embed(encoder: nnx.Module, batch: Batch, part: slice = slice(None)) -> jax.A
 def embedded(net: Any, batch: Batch, k: int, part: slice = slice(None), encode: Any = embed) -> jax.Array:
     """(k, n, d) embeddings of this part of the views, which are k."""
     return batch.by_view(net.head(encode(net.encoder, batch, part)), k)
-
-
-def by_view(z: jax.Array, k: int) -> jax.Array:
-    """(n * k, d) to (k, n, d)."""
-    return z.reshape((-1, k, z.shape[-1])).swapaxes(0, 1)
 
 
 def key_of_batch(statistics: Any, inputs: Inputs) -> jax.Array:

@@ -1,7 +1,6 @@
 """Methods with a momentum encoder, a moving average of the trained one: MoCo v2 and v3, student and teacher."""
 
 import dataclasses
-from functools import partial
 from typing import Any, Literal
 
 import jax
@@ -237,25 +236,18 @@ class StudentTeacher(Following):
 
     def build(self, spec: Specification) -> Learner:
         """The learner; given views have one shape."""
-        return StudentTeacherLearner(spec, self, "student_teacher", self.predictor)
+        return StudentTeacherLearner(spec, self)
 
 
 class StudentTeacherLearner(FollowedLearner):
-    options: StudentTeacher
+    """`targeted` views are embedded by the teacher; `apart` is whether pairs are of one of them and another."""
 
-    @property
-    def targeted(self) -> int:
-        """Number of views that the teacher embeds."""
-        return self.spec.global_views or self.k
-
-    @property
-    def apart(self) -> bool:
-        """Whether pairs are of the teacher and the student only."""
-        return self.options.pairs == "teacher" and losses.takes(self.spec.objective).teacher
-
-    def of_views(self, objective: losses.Loss, global_views: int | None = None) -> OfViews:
-        of_views = losses.of_views(objective, global_views)
-        return partial(of_views, teacher=self.targeted) if self.apart else of_views
+    def __init__(self, spec: Specification, options: StudentTeacher) -> None:
+        super().__init__(spec, options, "student_teacher", options.predictor)
+        self.targeted = spec.global_views or self.k
+        self.apart = options.pairs == "teacher" and losses.takes(spec.objective).teacher
+        if self.apart:
+            self.objective_options = {"teacher": self.targeted}
 
     def loss(self, params: Any, statistics: Any, batch: Batch, objective: OfViews) -> LossAndMore:
         student, teacher, predict = self.networks(params, statistics)

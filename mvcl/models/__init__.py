@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from mvcl.models._autoencoders import Autoencoders
     from mvcl.models._configs import ENCODERS, HEADS, EncoderConfig, HeadConfig
     from mvcl.models._convolutional import (
-        ConvNet,
-        ConvNetEncoder,
         EegConv,
         EegConvEncoder,
         ResNet,
@@ -25,13 +23,13 @@ if TYPE_CHECKING:
     from mvcl.models._export import export, load_exported
     from mvcl.models._layers import (
         MLP,
+        ConvNet,
+        ConvNetEncoder,
         IdentityHead,
         MLPHead,
         Perceptron,
         advance_dropout,
         byol_head,
-        counted,
-        counts_rows,
         eval_view,
         koromilas_head,
         moco_v2_head,
@@ -40,6 +38,7 @@ if TYPE_CHECKING:
         piran_head,
         train_view,
     )
+    from mvcl.models._norms import counted, counts_rows
     from mvcl.models._vit import Transformer, TransformerEncoder, ViT, ViTEncoder
 
 __getattr__, __dir__, __all__ = _lazy.exports(__name__)

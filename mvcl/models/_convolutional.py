@@ -1,4 +1,4 @@
-"""Convolutional networks: a small one, ResNet under torchvision's parameter names, and EegConv."""
+"""Convolutional networks: ResNet under torchvision's parameter names, and EegConv."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ import numpy as np
 from flax import nnx
 from jax.typing import DTypeLike
 
-from mvcl.models import _layers
+from mvcl.models import _layers, _norms
 
 _INITIAL = {
     "he_fan_out": _layers.he_fan_out,
@@ -106,11 +106,11 @@ class ResNetEncoder(nnx.Module):
         self.conv1 = conv(channels, config.width, size, stride, kernel_init=of_stem)
         groups = config.batch_groups
         batch_norm = (
-            _layers.BatchNorm
+            _norms.BatchNorm
             if groups == 1
             else partial(SplitBatchNorm, groups=groups, strided=config.batch_rows == "strided")
         )
-        norm = partial(_layers.norm, config.norm, batch_norm=batch_norm, rngs=rngs)
+        norm = partial(_norms.norm, config.norm, batch_norm=batch_norm, rngs=rngs)
         self.bn1 = norm(config.width)
         block = partial(_Residual, config, conv=conv, norm=norm, dtype=dtype)
         stages, self.features = [], config.width
@@ -283,44 +283,3 @@ class EegConv:
                 f"got {self.stretches}"
             )
         return EegConvEncoder(self, input_shape[0], dtype=dtype, rngs=rngs)
-
-
-class ConvNetEncoder(nnx.Module):
-    """Images (n, height, width, channels) -> spatial mean of the last layer, (n, features) float32."""
-
-    def __init__(self, config: "ConvNet", channels: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
-        self.dtype = dtype
-        self.features = config.widths[-1]
-        convs, norms = [], []
-        for index, width in enumerate(config.widths):
-            stride = 1 if index == 0 else 2
-            convs.append(_layers.conv(channels, width, 3, stride, dtype=dtype, rngs=rngs))
-            norms.append(_layers.norm(config.norm, width, rngs=rngs))
-            channels = width
-        self.convs = nnx.List(convs)
-        self.norms = nnx.List(norms)
-
-    def __call__(self, x: jax.Array) -> jax.Array:
-        for conv, norm in zip(self.convs, self.norms):
-            x = nnx.relu(norm(conv(x))).astype(self.dtype)
-        return jnp.mean(x, axis=(1, 2), dtype=jnp.float32)
-
-
-@dataclass(frozen=True)
-class ConvNet:
-    """3x3 convolutions, each with a norm and ReLU; each one after the first halves height and width.
-
-    92,896 parameters by default on one channel: 9 (32 + 32·64 + 64·128) in the kernels, 2 (32 + 64 + 128) in
-    the norms.
-    """
-
-    widths: tuple[int, ...] = (32, 64, 128)
-    """Channels of each layer; the last is the number of features."""
-    norm: _layers.Norm = "batch"
-    """Normalisation. batch: with statistics of the global batch; group: without batch statistics, as microbatches
-    require."""
-
-    def build(self, input_shape: Sequence[int], *, dtype: DTypeLike, rngs: nnx.Rngs) -> ConvNetEncoder:
-        """Build the encoder for images of `input_shape` (height, width, channels), or raise ValueError."""
-        _layers.check(self, input_shape)
-        return ConvNetEncoder(self, input_shape[-1], dtype=dtype, rngs=rngs)

@@ -1,9 +1,7 @@
-"""Layers that networks share, and perceptrons and projection heads of them."""
+"""Layers that networks share, perceptrons and projection heads of them, and a small convolutional network."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -15,6 +13,8 @@ import numpy as np
 from flax import nnx
 from jax.typing import DTypeLike
 
+from mvcl.models import _norms
+
 Norm = Literal["batch", "group"]
 Activation = Literal["relu", "gelu"]
 
@@ -24,37 +24,6 @@ small = nnx.initializers.truncated_normal(0.02)  # as in ViT
 torch_kernel = nnx.initializers.variance_scaling(1 / 3, "fan_in", "uniform")  # to ±1/sqrt(fan in)
 
 M = TypeVar("M", bound=nnx.Module)
-
-# Of a batch whose last rows only make it divide over the devices: examples that count, and rows.
-_COUNTED: ContextVar[tuple[int, int] | None] = ContextVar("counted", default=None)
-
-
-@contextmanager
-def counted(examples: int, rows: int) -> Iterator[None]:
-    """Context in which batch statistics are of the first so many examples of a batch of `rows`."""
-    token = _COUNTED.set((examples, rows) if examples < rows else None)
-    try:
-        yield
-    finally:
-        _COUNTED.reset(token)
-
-
-class BatchNorm(nnx.BatchNorm):
-    """Batch normalisation of the rows that are `counted`, which are in the order of the examples."""
-
-    def __call__(self, x: jax.Array, use_running_average: bool | None = None, **options: Any) -> jax.Array:
-        if (found := _COUNTED.get()) is not None:
-            each = x.shape[0] // found[1]  # rows of an example
-            counts = np.arange(x.shape[0]) < each * found[0]
-            options["mask"] = jnp.asarray(counts.reshape((-1, *(1,) * (x.ndim - 1))))
-        return super().__call__(x, use_running_average, **options)
-
-
-def counts_rows(module: nnx.Module) -> bool:
-    """Whether all batch statistics in a network are of the rows that are `counted`."""
-    parts = [part for _, part in nnx.iter_modules(module)]
-    known = sum(2 for part in parts if isinstance(part, BatchNorm))
-    return known == len(jax.tree.leaves(nnx.state(module, nnx.BatchStat)))
 
 
 def torch_bias(inputs: int) -> nnx.Initializer:
@@ -143,38 +112,6 @@ def conv(
         conv_general_dilated=convolve,
         rngs=rngs,
     )
-
-
-def norm(
-    kind: str,
-    features: int,
-    *,
-    zero_init: bool = False,
-    batch_norm: Callable[..., nnx.BatchNorm] = BatchNorm,
-    rngs: nnx.Rngs,
-) -> Any:
-    """A normalisation that computes and returns float32 for every encoder dtype; None of kind `none`.
-
-    Otherwise flax would round running statistics to bfloat16. E[x^2] - E[x]^2 would cancel for a large mean.
-
-    batch: under jit with statistics of the global batch, however it is sharded; running ones have momentum 0.9 (PyTorch
-    calls it 0.1), eps 1e-5. `batch_no_shift` and `batch_plain` have no shift, and no shift and scale.
-    group (Wu & He 2018): gcd(features, 256) / 8 groups, at least 1. That is 32 groups for at least 256 features, and
-    groups of at least 8 channels below. With 32 groups of 64 features, two channels at 1x1, in the last stage on a
-    small image, would be normalised to their sign.
-    layer: eps 1e-6, as in timm's ViT.
-    """
-    if kind == "none":
-        return None
-    shared: dict[str, Any] = {"dtype": jnp.float32, "use_fast_variance": False, "rngs": rngs}
-    if kind == "layer":
-        return nnx.LayerNorm(features, epsilon=1e-6, **shared)
-    scale_init = nnx.initializers.zeros_init() if zero_init else nnx.initializers.ones_init()
-    shared |= {"epsilon": 1e-5, "scale_init": scale_init}
-    if kind == "group":
-        return nnx.GroupNorm(features, num_groups=max(1, math.gcd(features, 256) // 8), **shared)
-    plain = kind == "batch_plain"
-    return batch_norm(features, momentum=0.9, use_scale=not plain, use_bias=kind == "batch", **shared)
 
 
 class DropoutCount(nnx.Variable):
@@ -285,7 +222,7 @@ class MLP:
         sizes = pairwise((inputs, *self.widths))
         # A norm's shift is its layer's bias.
         linears = [linear(*size, use_bias=kind == "none") for kind, size in zip(kinds, sizes)]
-        norms = [norm(kind, width, rngs=rngs) for kind, width in zip(kinds, self.widths)]
+        norms = [_norms.norm(kind, width, rngs=rngs) for kind, width in zip(kinds, self.widths)]
         return Perceptron(inputs, linears, norms, self.activation, dtype)
 
 
@@ -321,7 +258,7 @@ class MLPHead:
             start = torch_bias(before) if self.init == "torch" else nnx.initializers.zeros
             linear = partial(nnx.Linear, use_bias=kind in ("none", "layer"), bias_init=start)
             linears.append(linear(before, after, dtype=dtype, kernel_init=laws[self.init], rngs=rngs))
-            norms.append(norm(kind, after, rngs=rngs))
+            norms.append(_norms.norm(kind, after, rngs=rngs))
         return Perceptron(features, linears, norms, self.activation, dtype)
 
 
@@ -368,3 +305,44 @@ def moco_v3_head() -> MLPHead:
 def byol_head() -> MLPHead:
     """Linear 4096 - BN - ReLU - Linear 256 (Grill 2020); projector and predictor are the same."""
     return MLPHead(hidden=4096, out=256, norm="batch")
+
+
+class ConvNetEncoder(nnx.Module):
+    """Images (n, height, width, channels) -> spatial mean of the last layer, (n, features) float32."""
+
+    def __init__(self, config: "ConvNet", channels: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
+        self.dtype = dtype
+        self.features = config.widths[-1]
+        convs, norms = [], []
+        for index, width in enumerate(config.widths):
+            stride = 1 if index == 0 else 2
+            convs.append(conv(channels, width, 3, stride, dtype=dtype, rngs=rngs))
+            norms.append(_norms.norm(config.norm, width, rngs=rngs))
+            channels = width
+        self.convs = nnx.List(convs)
+        self.norms = nnx.List(norms)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        for conv, norm in zip(self.convs, self.norms):
+            x = nnx.relu(norm(conv(x))).astype(self.dtype)
+        return jnp.mean(x, axis=(1, 2), dtype=jnp.float32)
+
+
+@dataclass(frozen=True)
+class ConvNet:
+    """3x3 convolutions, each with a norm and ReLU; each one after the first halves height and width.
+
+    92,896 parameters by default on one channel: 9 (32 + 32·64 + 64·128) in the kernels, 2 (32 + 64 + 128) in
+    the norms.
+    """
+
+    widths: tuple[int, ...] = (32, 64, 128)
+    """Channels of each layer; the last is the number of features."""
+    norm: Norm = "batch"
+    """Normalisation. batch: with statistics of the global batch; group: without batch statistics, as microbatches
+    require."""
+
+    def build(self, input_shape: Sequence[int], *, dtype: DTypeLike, rngs: nnx.Rngs) -> ConvNetEncoder:
+        """Build the encoder for images of `input_shape` (height, width, channels), or raise ValueError."""
+        check(self, input_shape)
+        return ConvNetEncoder(self, input_shape[-1], dtype=dtype, rngs=rngs)

@@ -12,7 +12,7 @@ import numpy as np
 from flax import nnx
 from jax.typing import DTypeLike
 
-from mvcl.models import _layers
+from mvcl.models import _layers, _norms
 
 _Initializer = Callable[..., jax.Array]  # (key, shape, dtype)
 _ForSizes = Callable[[int, int], _Initializer]  # (inputs, outputs) of a linear map
@@ -84,9 +84,9 @@ class Block(nnx.Module):
             return nnx.Linear(inputs, maps * outputs, dtype=dtype, kernel_init=kernel_init, rngs=rngs)
 
         self.heads = heads
-        self.norm1 = _layers.norm("layer", width, rngs=rngs)
+        self.norm1 = _norms.norm("layer", width, rngs=rngs)
         self.attn = nnx.Dict(qkv=linear(width, 3, width), proj=linear(width, 1, width))
-        self.norm2 = _layers.norm("layer", width, rngs=rngs)
+        self.norm2 = _norms.norm("layer", width, rngs=rngs)
         self.mlp = nnx.Dict(fc1=linear(width, 1, 4 * width), fc2=linear(4 * width, 1, width))
         self.dropouts = nnx.List([_layers.Dropout(rate, rngs=rngs) for _ in range(3)])
 
@@ -129,7 +129,7 @@ class ViTEncoder(nnx.Module):
         self.patch_embed = nnx.Dict(proj=proj)
         block = partial(Block, config.width, config.heads, init=of_linear, dtype=dtype, rngs=rngs)
         self.blocks = nnx.List([block() for _ in range(config.depth)])
-        self.norm = _layers.norm("layer", config.width, rngs=rngs)
+        self.norm = _norms.norm("layer", config.width, rngs=rngs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         positions = self._positions(*x.shape[1:3])
@@ -205,7 +205,7 @@ class TransformerEncoder(nnx.Module):
         self.pos_embed = nnx.Param(_layers.small(rngs.params(), (1, time, config.width), jnp.float32))
         block = partial(Block, config.width, config.heads, config.dropout, dtype=dtype, rngs=rngs)
         self.blocks = nnx.List([block(init=lambda *_: _layers.small) for _ in range(config.depth)])
-        self.norm = _layers.norm("layer", config.width, rngs=rngs)
+        self.norm = _norms.norm("layer", config.width, rngs=rngs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         there = ~jnp.isnan(x).any(-1)

@@ -114,7 +114,9 @@ def _built(config: Config, outline: data.Outline, mesh: Mesh) -> Program:
         names = tuple(jax.eval_shape(learner.init, jax.random.key(0))[0])
         rule = _optimizers.by_part(rule, config.optimizer, names, n)
     takes = losses.takes(config.objective)
-    of_views = learner.of_views(config.objective, config.views.global_views)
+    of_views = partial(
+        losses.of_views(config.objective, config.views.global_views), **learner.objective_options
+    )
     objective = _sharding.sharded(of_views, takes, mesh, train.group)
 
     def init(seed: jax.Array) -> State:

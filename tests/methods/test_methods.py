@@ -11,7 +11,7 @@ from flax import nnx
 
 from mvcl import losses, methods, models
 from mvcl.methods._method import embed
-from mvcl.models import _layers
+from mvcl.models import _norms
 from mvcl.models._convolutional import SplitBatchNorm
 
 N, K, SHAPE = 6, 4, (5,)
@@ -168,7 +168,7 @@ class SplitNorm:
 
     def build(self, input_shape, *, dtype, rngs):
         batch_norm = partial(SplitBatchNorm, groups=self.groups, strided=False)
-        module = _layers.norm("batch", *input_shape, batch_norm=batch_norm, rngs=rngs)
+        module = _norms.norm("batch", *input_shape, batch_norm=batch_norm, rngs=rngs)
         module.features = input_shape[0]
         return module
 
@@ -266,7 +266,8 @@ def test_pairs_of_student_and_teacher(x64, inputs, rng, maker, pairs, by_hand):
     objective = maker(of_pair)
     learner = methods.StudentTeacher(predictor=models.IdentityHead(), pairs=pairs).build(setting(objective))
     params, statistics = started(learner, rng)
-    of_views, views = learner.of_views(objective), jnp.stack(inputs["views"])
+    of_views = partial(losses.of_views(objective), **learner.objective_options)
+    views = jnp.stack(inputs["views"])
 
     def by_method(params):
         return learner.loss(params, statistics, methods.Batch(inputs, draw), of_views)[0]

@@ -21,7 +21,8 @@ from mvcl.models import (
     parameter_count,
 )
 from mvcl.models._convolutional import SplitBatchNorm
-from mvcl.models._layers import convolve, norm
+from mvcl.models._layers import convolve
+from mvcl.models._norms import norm
 
 SMALL = {
     "resnet_cifar": (ResNet(stem="cifar", width=8), (8, 8, 3)),

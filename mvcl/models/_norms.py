@@ -1,0 +1,75 @@
+"""Normalisations, and the rows of a padded batch that their statistics count."""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+# Of a batch whose last rows only make it divide over the devices: examples that count, and rows.
+_COUNTED: ContextVar[tuple[int, int] | None] = ContextVar("counted", default=None)
+
+
+@contextmanager
+def counted(examples: int, rows: int) -> Iterator[None]:
+    """Context in which batch statistics are of the first so many examples of a batch of `rows`."""
+    token = _COUNTED.set((examples, rows) if examples < rows else None)
+    try:
+        yield
+    finally:
+        _COUNTED.reset(token)
+
+
+class BatchNorm(nnx.BatchNorm):
+    """Batch normalisation of the rows that are `counted`, which are in the order of the examples."""
+
+    def __call__(self, x: jax.Array, use_running_average: bool | None = None, **options: Any) -> jax.Array:
+        if (found := _COUNTED.get()) is not None:
+            each = x.shape[0] // found[1]  # rows of an example
+            counts = np.arange(x.shape[0]) < each * found[0]
+            options["mask"] = jnp.asarray(counts.reshape((-1, *(1,) * (x.ndim - 1))))
+        return super().__call__(x, use_running_average, **options)
+
+
+def counts_rows(module: nnx.Module) -> bool:
+    """Whether all batch statistics in a network are of the rows that are `counted`."""
+    parts = [part for _, part in nnx.iter_modules(module)]
+    known = sum(2 for part in parts if isinstance(part, BatchNorm))
+    return known == len(jax.tree.leaves(nnx.state(module, nnx.BatchStat)))
+
+
+def norm(
+    kind: str,
+    features: int,
+    *,
+    zero_init: bool = False,
+    batch_norm: Callable[..., nnx.BatchNorm] = BatchNorm,
+    rngs: nnx.Rngs,
+) -> Any:
+    """A normalisation that computes and returns float32 for every encoder dtype; None of kind `none`.
+
+    Otherwise flax would round running statistics to bfloat16. E[x^2] - E[x]^2 would cancel for a large mean.
+
+    batch: under jit with statistics of the global batch, however it is sharded; running ones have momentum 0.9 (PyTorch
+    calls it 0.1), eps 1e-5. `batch_no_shift` and `batch_plain` have no shift, and no shift and scale.
+    group (Wu & He 2018): gcd(features, 256) / 8 groups, at least 1. That is 32 groups for at least 256 features, and
+    groups of at least 8 channels below. With 32 groups of 64 features, two channels at 1x1, in the last stage on a
+    small image, would be normalised to their sign.
+    layer: eps 1e-6, as in timm's ViT.
+    """
+    if kind == "none":
+        return None
+    shared: dict[str, Any] = {"dtype": jnp.float32, "use_fast_variance": False, "rngs": rngs}
+    if kind == "layer":
+        return nnx.LayerNorm(features, epsilon=1e-6, **shared)
+    scale_init = nnx.initializers.zeros_init() if zero_init else nnx.initializers.ones_init()
+    shared |= {"epsilon": 1e-5, "scale_init": scale_init}
+    if kind == "group":
+        return nnx.GroupNorm(features, num_groups=max(1, math.gcd(features, 256) // 8), **shared)
+    plain = kind == "batch_plain"
+    return batch_norm(features, momentum=0.9, use_scale=not plain, use_bias=kind == "batch", **shared)
