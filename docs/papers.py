@@ -10,10 +10,14 @@ of settings, what this project does, and the command. A setting, its value and i
 import ast
 import dataclasses
 import io
+import re
 import tokenize
 import tomllib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
+from typing import Any
+
+from mvcl import _configs, augment, models, training
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "papers"
@@ -24,8 +28,76 @@ KINDS = {
 }
 STATUSES = ("implemented", "partly", "not implemented")
 ORIGINS = ("paper", "released", "ours")
-# What a run costs or where it reads and writes, not what it computes.
-_NO_SETTING = ("checkpoint", "mesh", "threads", "log_every", "evaluate_every", "every_steps")
+# Fields that are no settings, by class: what a run costs, what it logs, where it reads, and what it draws.
+COST = {
+    "Config": {"mesh", "checkpoint"},
+    "Train": {"seed", "microbatch", "log_every", "evaluate_every", "geometry_every"}
+    | {"threads", "corrupt_limit", "stall_seconds", "peak_tflops"},
+    "Checkpoint": {"every_steps", "keep"},
+    "Mesh": {"slices", "data", "fsdp"},
+    "Evaluation": {"batch_size", "baselines", "seed"},
+    "Sem": {"watch_epochs", "paper", "as_released"},
+    "Source": {"path", "directory", "seed", "draw_seed", "scaling_file"},
+}
+# Sources of views that are given, so that no policy draws them.
+GIVEN = ("Tables", "Sentiment", "Eeg", "DigitsViews", "GaussianViews")
+# Mechanisms that only a config that has them names: class -> field -> its value where there is none.
+OFF: dict[str, dict[str, Any]] = {
+    "Train": {"ema": 0.0, "group": None, "initial": None},
+    "Optimizer": {"clip_norm": None, "end_weight_decay": None},
+    "Views": {"global_views": None, "policies": (), "round_to": None},
+    "MultiEncoder": {"fusion": None, "encoders": ()},
+    "Classification": {"of": ""},
+}
+
+
+def _off(*names: str) -> Callable[[Any], bool]:
+    return lambda config: not any(getattr(config, name) for name in names)
+
+
+def _method(config: Any, *names: str) -> bool:
+    return type(config.method).__name__ in names
+
+
+# Fields that nothing reads: class -> fields and when.
+IDLE: dict[str, list[tuple[set[str], Callable[[Any], bool]]]] = {
+    "Config": [
+        ({"encoder"}, lambda c: _method(c, "Sem")),
+        ({"head"}, lambda c: _method(c, "Sem", "SideBySide", "Supervised")),
+        ({"objective"}, lambda c: _method(c, "Supervised")),
+    ],
+    "Policy": [
+        ({"blur_sigma", "blur_kernel"}, _off("blur_probability")),
+        ({"brightness", "contrast", "saturation", "hue"}, _off("jitter_probability")),
+        ({"jitter_probability"}, _off("brightness", "contrast", "saturation", "hue")),
+        ({f"rand_augment_{x}" for x in ("magnitude", "deviation", "probability")}, _off("rand_augment_ops")),
+        ({"solarise_threshold"}, _off("solarise_probability")),
+        ({"erase_scale"}, _off("erase_probability")),
+        ({"crop_scale", "crop_ratio"}, lambda c: c.crop_padding or not c.random_crop),
+        ({"crop_padding"}, _off("random_crop")),
+        ({"center_fraction"}, lambda c: c.random_crop),
+    ],
+    "Views": [
+        ({"local_policy"}, lambda c: c.global_views is None),
+        ({"policy", "local_policy"}, lambda c: bool(c.policies)),
+        ({"reference_views", "round_to"}, lambda c: c.strategy == "growing"),
+    ],
+    "Train": [({"epochs"}, lambda c: c.steps is not None), ({"steps"}, lambda c: c.steps is None)],
+    "Optimizer": [
+        ({"scaling"}, _off("reference_batch")),
+        ({"end_weight_decay", "decays"}, _off("weight_decay")),
+        ({"warmup_share"}, lambda c: bool(c.warmup_epochs)),
+        ({"warmup_epochs"}, lambda c: bool(c.warmup_share)),
+    ],
+    "ResNet": [({"batch_rows"}, lambda c: c.batch_groups == 1)],
+    "MLPHead": [({"hidden", "activation", "norm"}, lambda c: c.layers == 1)],
+    "LinearProbe": [({"milestones"}, lambda c: c.decay != "steps"), ({"crop_padding"}, _off("augment"))],
+    "MocoV2": [({"queue_keys"}, _off("queue"))],
+    "MultiEncoder": [({"fusion_weight"}, _off("fusion"))],
+    "Classification": [({"draws"}, _off("labels_per_class"))],
+    "Clustering": [({"draws"}, _off("svm_share"))],
+    "Sem": [({"clusters", "k_means_starts", "mini_batch_above"}, lambda c: c.weights != "cmi")],
+}
 _FIXED = ("replace", "Config", "Views", "Train")  # calls that choose nothing by themselves
 
 
@@ -121,6 +193,17 @@ def settings(file: Path) -> dict[str, list[Setting]]:
     return found
 
 
+def needed(config: Any) -> list[str]:
+    """The fields of a dataclass of a config that are settings: something reads them, and a result depends on them."""
+    classes = {cls.__name__ for cls in type(config).__mro__} | (
+        {"Source"} if hasattr(config, "open") else set()
+    )
+    none = set[str]().union(*(COST.get(name, ()) for name in classes))
+    for name in classes:
+        none = none.union(*(fields for fields, idle in IDLE.get(name, ()) if idle(config)))
+    return [field.name for field in dataclasses.fields(config) if field.name not in none]
+
+
 def uses(file: Path) -> dict[str, list[str]]:
     """For each function and variable of a config, the others that it uses."""
     own = _own(ast.parse(file.read_text()))
@@ -188,7 +271,7 @@ class _Lines:
         option, name = ".".join(path), path[-1] if path else ""
         called = ast.unparse(value.func).rpartition(".")[2] if isinstance(value, ast.Call) else ""
         whole = value.lineno == value.end_lineno and called not in _FIXED
-        if name in _NO_SETTING or (whole and not self._prints(value)):
+        if name in COST["Config"] | COST["Train"] or (whole and not self._prints(value)):
             return
         if whole or not isinstance(value, ast.Call):
             yield option, ast.get_source_segment(self.source, value) or "", (value.lineno,)
@@ -233,7 +316,51 @@ def page(name: str) -> str:
             parts.append(f"**`{where}`**" + (f" uses {others}" if others else ""))
             rows = [(_code(line.option), _code(line.value), line.origin) for line in lines]
             parts += [_markdown(("setting", "value", "from"), rows)] * bool(rows)
+        if rows := _of_functions(file):
+            parts += [
+                f"Policies and heads of {name}/{file.stem}, whole. The values that a function of the library sets have "
+                "their origins there, in `mvcl/augment/_policy.py` and `mvcl/models/_configs.py`.",
+                _markdown(("variant and option", "values"), rows),
+            ]
+    parts.append(_NORMS)
     return "\n\n".join(parts) + "\n"
+
+
+_NORMS = (
+    f"Norms add {models.NORM_EPS['batch']:g} to the variance, batch and group norm, or {models.NORM_EPS['layer']:g}, "
+    f"layer norm; a step keeps {models.RUNNING_DECAY:g} of batch normalisation's running statistics."
+)
+
+
+def _of_functions(file: Path) -> list[tuple[str, str]]:
+    """The policies and heads of a config's variants, those that are equal in one row: where, and their values."""
+    found: dict[str, list[str]] = {}
+    for variant in _configs.variants(file):
+        if not variant.startswith("smoke"):
+            config = training.load(f"{file.parent.name}/{file.stem}:{variant}")
+            for option, values in _made(config, variant):
+                found.setdefault(values, []).append(option)
+    return [(", ".join(f"`{option}`" for option in options), values) for values, options in found.items()]
+
+
+def _made(config: Any, name: str) -> Iterator[tuple[str, str]]:
+    """The policies and heads in a config."""
+    fields = needed(config)
+    if isinstance(config, training.Config) and type(config.data).__name__ in GIVEN:
+        fields.remove("views")
+    if isinstance(config, augment.Policy | models.MLPHead):
+        yield name, ", ".join(f"{field} `{_short(getattr(config, field))}`" for field in fields)
+        return
+    for field in fields:
+        value = getattr(config, field)
+        parts = value if isinstance(value, tuple) else (value,)
+        for number, part in enumerate(parts):
+            if dataclasses.is_dataclass(part):
+                yield from _made(part, f"{name}.{field}" + (f"[{number}]" if value is parts else ""))
+
+
+def _short(value: Any) -> str:
+    return re.sub(r"\d+\.\d{5,}", lambda number: f"{float(number[0]):.4g}", str(value))
 
 
 def _code(text: str) -> str:

@@ -13,7 +13,17 @@ from mvcl import _lazy
 
 if TYPE_CHECKING:
     from mvcl.models._autoencoders import Autoencoders
-    from mvcl.models._configs import ENCODERS, HEADS, EncoderConfig, HeadConfig
+    from mvcl.models._configs import (
+        ENCODERS,
+        HEADS,
+        EncoderConfig,
+        HeadConfig,
+        byol_head,
+        koromilas_head,
+        moco_v2_head,
+        moco_v3_head,
+        piran_head,
+    )
     from mvcl.models._convolutional import (
         EegConv,
         EegConvEncoder,
@@ -29,16 +39,11 @@ if TYPE_CHECKING:
         MLPHead,
         Perceptron,
         advance_dropout,
-        byol_head,
         eval_view,
-        koromilas_head,
-        moco_v2_head,
-        moco_v3_head,
         parameter_count,
-        piran_head,
         train_view,
     )
-    from mvcl.models._norms import counted, counts_rows
+    from mvcl.models._norms import NORM_EPS, RUNNING_DECAY, counted, counts_rows
     from mvcl.models._vit import Transformer, TransformerEncoder, ViT, ViTEncoder
 
 __getattr__, __dir__, __all__ = _lazy.exports(__name__)

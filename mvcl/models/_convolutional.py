@@ -200,7 +200,7 @@ class _EegBlock(nnx.Module):
         self.norm = nnx.GroupNorm(
             features,
             num_groups=features // 2,
-            epsilon=1e-5,
+            epsilon=_norms.NORM_EPS["group"],
             dtype=jnp.float32,
             use_fast_variance=False,
             rngs=rngs,

@@ -271,42 +271,6 @@ class IdentityHead:
         return Perceptron(features)
 
 
-def koromilas_head() -> MLPHead:
-    """Linear-BN-ReLU-Linear-BN to 128, hidden layer as wide as the features (Koromilas 2025, after SimCLR).
-
-    The released code has no bias in the linear layers and no shift in the last BN.
-    """
-    return MLPHead(norm="batch", output_norm="batch_no_shift")
-
-
-def piran_head() -> MLPHead:
-    """Linear 4096 - LayerNorm - GELU - Linear 256, weights of deviation 0.02 (Piran 2024, Appendix A).
-
-    The text has the layers without the norm, Table A1 "head normalization LayerNorm", without its place; here it is
-    before the activation.
-    """
-    return MLPHead(hidden=4096, out=256, activation="gelu", norm="layer", init="trunc_normal")
-
-
-def moco_v2_head() -> MLPHead:
-    """Linear-ReLU-Linear to 128, hidden layer as wide as the features (Chen 2020, arXiv 2003.04297)."""
-    return MLPHead()
-
-
-def moco_v3_head() -> MLPHead:
-    """Three linear layers, 4096 wide, each with BN, to 256; the last BN has no scale and no shift.
-
-    Chen 2021 (arXiv 2104.02057), for ViT. With `layers=2` it is the projector for ResNet-50, and
-    the predictor.
-    """
-    return MLPHead(layers=3, hidden=4096, out=256, norm="batch", output_norm="batch_plain")
-
-
-def byol_head() -> MLPHead:
-    """Linear 4096 - BN - ReLU - Linear 256 (Grill 2020); projector and predictor are the same."""
-    return MLPHead(hidden=4096, out=256, norm="batch")
-
-
 class ConvNetEncoder(nnx.Module):
     """Images (n, height, width, channels) -> spatial mean of the last layer, (n, features) float32."""
 

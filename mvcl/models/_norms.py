@@ -11,6 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+NORM_EPS = {"batch": 1e-5, "group": 1e-5, "layer": 1e-6}
+"""What each norm adds to the variance: PyTorch's defaults, and of layer norm that of timm's ViT and MoCo v3's."""
+RUNNING_DECAY = 0.9
+"""Share of its running statistics that batch normalisation keeps in a step; PyTorch's `momentum` is 1 - this."""
+
 # Of a batch whose last rows only make it divide over the devices: examples that count, and rows.
 _COUNTED: ContextVar[tuple[int, int] | None] = ContextVar("counted", default=None)
 
@@ -55,21 +60,23 @@ def norm(
 
     Otherwise flax would round running statistics to bfloat16. E[x^2] - E[x]^2 would cancel for a large mean.
 
-    batch: under jit with statistics of the global batch, however it is sharded; running ones have momentum 0.9 (PyTorch
-    calls it 0.1), eps 1e-5. `batch_no_shift` and `batch_plain` have no shift, and no shift and scale.
+    batch: under jit with statistics of the global batch, however it is sharded; running ones have momentum
+    `RUNNING_DECAY`, all norms their `NORM_EPS`. `batch_no_shift` and `batch_plain` have no shift, and no shift and no
+    scale.
     group (Wu & He 2018): gcd(features, 256) / 8 groups, at least 1. That is 32 groups for at least 256 features, and
     groups of at least 8 channels below. With 32 groups of 64 features, two channels at 1x1, in the last stage on a
     small image, would be normalised to their sign.
-    layer: eps 1e-6, as in timm's ViT.
     """
     if kind == "none":
         return None
     shared: dict[str, Any] = {"dtype": jnp.float32, "use_fast_variance": False, "rngs": rngs}
     if kind == "layer":
-        return nnx.LayerNorm(features, epsilon=1e-6, **shared)
+        return nnx.LayerNorm(features, epsilon=NORM_EPS[kind], **shared)
     scale_init = nnx.initializers.zeros_init() if zero_init else nnx.initializers.ones_init()
-    shared |= {"epsilon": 1e-5, "scale_init": scale_init}
+    shared |= {"epsilon": NORM_EPS["group" if kind == "group" else "batch"], "scale_init": scale_init}
     if kind == "group":
         return nnx.GroupNorm(features, num_groups=max(1, math.gcd(features, 256) // 8), **shared)
     plain = kind == "batch_plain"
-    return batch_norm(features, momentum=0.9, use_scale=not plain, use_bias=kind == "batch", **shared)
+    return batch_norm(
+        features, momentum=RUNNING_DECAY, use_scale=not plain, use_bias=kind == "batch", **shared
+    )

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal, TypeAlias
@@ -33,9 +34,9 @@ class Optimizer:
     weight_decay: float = 0.0
     """Weight decay at the start."""
     decays: Literal["matrices", "all"] = "matrices"
-    """What is decayed: parameters with two or more dimensions, kernels, and the class token and position embeddings of
-    a ViT (matrices), not biases and the parameters of norms, which are vectors; or all, as PyTorch's optimisers do that
-    are given all parameters."""
+    """What is decayed: kernels, and the class token and position embeddings of a ViT (matrices), not biases and the
+    parameters of norms, also where those of several networks are stacked; or all, as PyTorch's optimisers do that are
+    given all parameters."""
     end_weight_decay: float | None = None
     """Weight decay at the end, reached by a cosine; None keeps it constant."""
     clip_norm: float | None = None
@@ -169,8 +170,12 @@ def peak(optimizer: Optimizer, examples: int) -> float:
     return optimizer.learning_rate * {"linear": ratio, "sqrt": math.sqrt(ratio)}[optimizer.scaling]
 
 
-decay_mask = partial(jax.tree.map, lambda x: x.ndim > 1)
-"""Mask of decayed parameters: True for those with two or more dimensions; False for vectors: biases, norms."""
+_SPARED = re.compile(r"\['(bias|scale)'\](\.value)?$")
+decay_mask = partial(
+    jax.tree_util.tree_map_with_path,
+    lambda path, x: x.ndim > 1 and not _SPARED.search(jax.tree_util.keystr(path)),
+)
+"""Mask of decayed parameters: True for two or more dimensions, but for a `bias` and the `scale` of a norm."""
 
 
 def by_part(

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from flax import nnx
 from parametrize import some
 
 from mvcl import augment, data, losses, methods, models, training
@@ -276,6 +277,15 @@ def test_decay_of_all_parameters():
         updates, _ = rule.update(jax.tree.map(jnp.zeros_like, params), rule.init(params), params)
         np.testing.assert_allclose(updates["k"], -0.1 * 0.2, rtol=1e-6)
         np.testing.assert_allclose(updates["b"], of_bias, rtol=1e-6)
+
+
+def test_stacked_biases_are_not_decayed():
+    """Those of layers that are stacked over views are matrices."""
+    build = partial(models.Autoencoders, (3, 4), (5, 6), 7, 8, dtype=jnp.float32)
+    state = nnx.state(build(rngs=nnx.Rngs(jax.random.key(0))), nnx.Param)
+    mask = jax.tree_util.tree_flatten_with_path(_optimizers.decay_mask(state))[0]
+    assert {decayed for path, decayed in mask if "bias" in jax.tree_util.keystr(path)} == {False}
+    assert {decayed for path, decayed in mask if "kernel" in jax.tree_util.keystr(path)} == {True}
 
 
 def test_clipped_lars_takes_the_smaller_of_its_step_and_that_of_sgd():

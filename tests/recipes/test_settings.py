@@ -1,0 +1,182 @@
+"""Recipes state every field that changes a result; so do the functions of the library that make policies and heads."""
+
+import dataclasses
+import functools
+import inspect
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from docs import papers
+from mvcl import _configs, augment, data, evaluation, losses, methods, models, training
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = (augment, data, evaluation, methods, models, training)
+LIBRARY = (ROOT / "mvcl" / "augment" / "_policy.py", ROOT / "mvcl" / "models" / "_configs.py")
+# Options of objectives that a method sets, or that change no value.
+FROM_METHOD = {"normalize", "mask", "axis_name", "block_size", "extra_negatives", "weights", "key", "queue"}
+FROM_METHOD |= {"global_views", "max_operations"}
+# Not strict yet.
+LATER = (
+    "field/imagenet100",
+    "field/modalities",
+    "jeon/dsf",
+    "koromilas/cifar",
+    "koromilas/imagenet",
+    "koromilas/sentiment",
+    "piran/eeg",
+    "piran/images",
+    "shidani/gaussian",
+    "shidani/imagenet1k",
+    "xu/sem",
+)
+
+
+def classes():
+    """The dataclasses of configs."""
+    found = [getattr(package, name) for package in PACKAGES for name in package.__all__]
+    return [cls for cls in found if isinstance(cls, type) and dataclasses.is_dataclass(cls)]
+
+
+def off(config, name):
+    """Whether a field may be left out: a mechanism that is absent."""
+    tables = [papers.OFF.get(cls.__name__, {}) for cls in type(config).__mro__]
+    return any(name in table and table[name] == getattr(config, name) for table in tables)
+
+
+class Calls:
+    """The calls of some files, but for those of smoke variants, that leave settings to a default."""
+
+    def __init__(self, monkeypatch, *folders):
+        self.folders, self.found, self.views = folders, {}, []
+        for cls in classes():
+            if "__init__" in vars(cls):
+                monkeypatch.setattr(cls, "__init__", self.of_class(cls, cls.__init__))
+        for name, function in losses.higher_order_functions().items():
+            monkeypatch.setattr(losses, name, self.of_function(function))
+
+    def place(self):
+        """File, line and function that made the call, None where another does."""
+        frame = sys._getframe(2)
+        file, function = Path(frame.f_code.co_filename), frame.f_code.co_name
+        watched = any(folder == file or folder in file.parents for folder in self.folders)
+        return (
+            f"{file.name}:{frame.f_lineno}"
+            if watched and not function.startswith(("smoke", "_small"))
+            else None
+        )
+
+    def add(self, place, name, left):
+        if left:
+            self.found[f"{place} {name}"] = f"{place} {name} leaves {', '.join(left)}"
+
+    def of_class(self, cls, made):
+        names = [field.name for field in dataclasses.fields(cls)]
+
+        def init(config, *args, **given):
+            made(config, *args, **given)
+            if type(config) is cls and (place := self.place()):
+                written = {*given, *names[: len(args)]}
+                left = [f for f in papers.needed(config) if f not in written and not off(config, f)]
+                if isinstance(config, training.Views):  # its data say whether a policy is needed
+                    self.views.append((config, place, left))
+                else:
+                    self.add(place, cls.__name__, left)
+
+        return init
+
+    def of_function(self, function):
+        @functools.wraps(function)
+        def call(*args, **given):
+            if place := self.place():
+                written = inspect.signature(function).bind(*args, **given).arguments
+                self.add(place, function.__name__, self.options(function, written))
+            return function(*args, **given)
+
+        return call
+
+    @staticmethod
+    def options(function, written):
+        parameters = inspect.signature(function).parameters.values()
+        left = [p.name for p in parameters if p.default is not p.empty and p.name not in written]
+        return [name for name in left if name not in FROM_METHOD]
+
+    def objective(self, place, objective):
+        function, bound = losses.unwrap(objective)
+        if losses.higher_order(function) is None:
+            self.add(place, function.__name__, self.options(function, bound))
+        for option in bound.values():
+            if losses.takes(option) != losses.Takes() if callable(option) else False:
+                self.objective(place, option)
+
+    def load(self, source, place):
+        """The config; what its file leaves to defaults is added."""
+        config = training.load(source)
+        given = type(config.data).__name__ in papers.GIVEN
+        for views, where, left in self.views:
+            if views is config.views:
+                self.add(where, "Views", [f for f in left if not (given and f in ("k", "policy"))])
+        if "objective" in papers.needed(config):
+            self.objective(place, config.objective)
+        return config
+
+
+FILES = [file for name in papers.names() for file in papers.configs(name)]
+
+
+def name(file):
+    return f"{file.parent.name}/{file.stem}"
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if name(file) not in LATER], ids=name)
+def test_a_recipe_states_every_setting(file, monkeypatch):
+    """Also those that are at their default: a change of a default is then no change of the recipe."""
+    calls = Calls(monkeypatch, ROOT / "configs", *LIBRARY)
+    for variant in _configs.variants(file):
+        if not variant.startswith("smoke"):
+            calls.load(f"{name(file)}:{variant}", f"{file.name}, {variant}:")
+    assert not list(calls.found.values())
+
+
+def test_policies_and_heads_of_the_library_state_every_setting(monkeypatch):
+    calls = Calls(monkeypatch, *LIBRARY)
+    heads = (
+        models.byol_head,
+        models.koromilas_head,
+        models.moco_v2_head,
+        models.moco_v3_head,
+        models.piran_head,
+    )
+    for make in (*augment.POLICIES.values(), *heads):
+        make()
+    assert not list(calls.found.values())
+    lines = [line for file in LIBRARY for line in file.read_text().splitlines()]
+    values = [
+        line for line in lines if re.match(r' {8}("\w+": |\w+=).*,', line) and "image_size," not in line
+    ]
+    assert len(values) > 80
+    assert not [line for line in values if not any(origin in line for origin in papers.ORIGINS)]
+
+
+CONFIG = """
+from mvcl import losses, models, training
+def get_config():
+    train = training.Train(epochs=1, batch_size=8)
+    head = models.MLPHead(layers=1, out=2, output_norm="none")
+    return training.Config(train=train, head=head, objective=losses.mv_dhel)
+"""
+
+
+def test_a_field_that_a_recipe_leaves_to_its_default_is_seen(tmp_path, monkeypatch):
+    file = tmp_path / "x.py"
+    file.write_text(CONFIG)
+    calls = Calls(monkeypatch, tmp_path)
+    calls.load(file, "x.py:")
+    assert list(calls.found.values()) == [
+        "x.py:4 Train leaves precision",
+        "x.py:5 MLPHead leaves init",
+        "x.py:6 Config leaves data, views, encoder, method, optimizer, evaluation",
+        "x.py: mv_dhel leaves temperature, energy_weight",
+    ]
