@@ -8,7 +8,7 @@ bound on the one-vs-rest information, one that holds, and their gaps.
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +19,7 @@ import jax
 import numpy as np
 
 from mvcl import losses, metrics, models, training
-from mvcl.studies import Cell, Claim, Values, Within, trained
+from mvcl.studies import Cell, Claim, Measure, Values, Within, trained
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +32,7 @@ class Objective:
       on_grid: the same of inputs and a network, its sums over negatives on a grid.
       bound: (loss, K, M) -> the paper's bound, in nats.
       critic: aggregation of the scores of the bound that holds, see `metrics.group_scores`.
+      product: that of the likelihoods in the bound of Eq. 5, see `_networks.product_mean`; None for InfoNCE.
     """
 
     label: str
@@ -39,13 +40,15 @@ class Objective:
     on_grid: losses.Loss
     bound: Callable[[float, int, int], jax.Array]
     critic: Literal["geometric", "arithmetic", "sufficient_statistics"]
+    product: Literal["geometric", "arithmetic", "sufficient_statistics"] | None
 
 
 def _poly_view(aggregation: Literal["geometric", "arithmetic"], on_grid: losses.Loss) -> Objective:
     def at(temperature: float) -> losses.Loss:
         return partial(losses.poly_view, temperature=temperature, aggregation=aggregation)
 
-    return Objective(f"Poly-view, {aggregation}", at, on_grid, metrics.printed_poly_view_bound, aggregation)
+    bound = metrics.printed_poly_view_bound
+    return Objective(f"Poly-view, {aggregation}", at, on_grid, bound, aggregation, aggregation)
 
 
 OBJECTIVES = {
@@ -57,6 +60,7 @@ OBJECTIVES = {
         _gaussian_grid.sufficient_statistics_on_grid,
         metrics.printed_poly_view_bound,
         "sufficient_statistics",
+        "sufficient_statistics",
     ),
     "multi_crop": Objective(
         "Multi-Crop (InfoNCE)",
@@ -64,11 +68,14 @@ OBJECTIVES = {
         _gaussian_grid.multi_crop_on_grid,
         lambda loss, instances, _: metrics.multi_crop_bound(loss, instances),
         "geometric",
+        None,
     ),
 }
 """The objectives of Shidani 2024's Gaussian study, by name."""
 GEOMETRIC, ARITHMETIC, SUFFICIENT, MULTI_CROP = (objective.label for objective in OBJECTIVES.values())
-SMALL = "**Small scale.** 67 epochs, 201 steps in place of 600, at learning rate 3e-3 in place of 5e-4"
+SHORT: Mapping[str, Any] = {"steps_per_epoch": 3, "learning_rate": 5e-3, "evaluation_batches": 2}
+"""Options of the small scales: 600 updates at ten times the learning rate, two batches for each network's numbers."""
+SMALL = "**Small scale.** 600 updates in place of 4000, at learning rate 5e-3 in place of 5e-4"
 
 
 def gaussian(
@@ -78,13 +85,14 @@ def gaussian(
     *,
     networks: int = 16,
     epochs: int = 200,
-    steps_per_epoch: int = 3,
+    steps_per_epoch: int = 20,
     evaluation_batches: int = 4,
     signal: float = 1.0,
     noise: float = 0.5,
     temperature: float = 0.1,
     grid: int = 64,
     learning_rate: float = 5e-4,
+    end_learning_rate: float = 0.0,
     weight_decay: float = 5e-3,
 ) -> training.Config:
     """The training of one objective with M views of K instances a batch, several networks side by side.
@@ -118,7 +126,10 @@ def gaussian(
         objective=of_inputs,
         method=_networks.SideBySide(),
         optimizer=training.AdamW(
-            learning_rate=learning_rate, end_learning_rate=learning_rate, weight_decay=weight_decay
+            learning_rate=learning_rate,
+            end_learning_rate=end_learning_rate,
+            weight_decay=weight_decay,
+            decays="all",  # as PyTorch's AdamW, which is given all parameters; a vector of each network is a matrix
         ),
         # Every draw is seen once: the study's epochs are one pass over them.
         train=training.Train(
@@ -135,15 +146,29 @@ def gaussian(
             information=metrics.gaussian_information(views, (signal / noise) ** 2),
             temperature=temperature,
             critic=objective.critic,
+            product=objective.product,
         ),
     )
 
 
 def each_network(folder: Path) -> list[Values]:
-    """The results of a finished run with networks side by side, one entry for each network."""
+    """The results of a finished run with networks side by side, one entry for each network.
+
+    Each has "gain of the last third" too, which is of all networks together: their mean loss in the ninth of the run
+    before its last third, minus that in its last ninth. It is near 0 where training has come to an end.
+    """
     rows = json.loads((folder / "evaluation.json").read_text())["rows"]["trained encoder"]
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    logged = {line["step"]: line["mean_loss"] for line in lines if "mean_loss" in line}
+
+    def before(share: float) -> float:
+        end = share * max(logged)
+        return float(np.mean([loss for step, loss in logged.items() if end - max(logged) / 9 < step <= end]))
+
+    gain = {"gain of the last third": before(2 / 3) - before(1)} if len(logged) >= 9 else {}
     return [
-        dict(zip([row["name"] for row in rows], values)) for values in zip(*(row["each"] for row in rows))
+        dict(zip([row["name"] for row in rows], values)) | gain
+        for values in zip(*(row["each"] for row in rows))
     ]
 
 
@@ -169,6 +194,17 @@ def cells(
 def not_above(what: str, source: str, gap: str) -> Claim:
     """Bounds are not above the information."""
     return Within(f"{what} are not above the information", source, gap, {}, low=0)
+
+
+FLAT = Measure("gain of the last third", label="loss gained in the last third", digits=4, better="")
+
+
+def flat() -> Claim:
+    """Networks are trained until their loss no longer falls."""
+    text = (
+        "Networks are trained until flat: the last third of training lowers the loss by less than 0.005 nats"
+    )
+    return Within(text, "ours", FLAT.name, {}, low=-0.005, high=0.005)
 
 
 def two_classes(instances: int, views: int) -> tuple[float, float]:

@@ -68,13 +68,14 @@ class Claim(abc.ABC):
         """
         about, judged = self.about(found.study), []
         level = 1 - 0.05 / sum(map(len, about))
+        digits = max([2, *(m.digits for m in found.study.measures if m.name == self.measure)])
         for group in about:
             values = [_values(found, cells, self.measure) for cells in group]
             whole, *steps = map(interval, values)
             holds = self._holds(whole) and not any(map(self._refuted, steps))
             refuted = any(self._refuted(interval(of, level)) for of in values)
             answer = "holds" if holds else "does not hold" if refuted else "cannot tell"
-            judged.append((answer, f"{_named(*group[0])}: {_text(whole)}"))
+            judged.append((answer, f"{_named(*group[0])}: {_text(whole, digits)}"))
         if len(judged) > _SHOWN:
             judged.sort(key=lambda of: _ANSWERS.index(of[0]))
         reasons, rest = [reason for _, reason in judged[:_SHOWN]], [one for one, _ in judged[_SHOWN:]]
@@ -229,10 +230,10 @@ def _named(*cells: Cell) -> str:
     return f"{one} - {other}" + (f" ({shared})" if shared else "")
 
 
-def _text(of: Interval) -> str:
+def _text(of: Interval, digits: int) -> str:
     """An interval in words: "+1.20 [0.80, 1.60], 5 seeds"."""
     if not of.seeds:
         return "not run"
     if of.seeds == 1:
-        return f"{of.mean:+.2f}, 1 seed"
-    return f"{of.mean:+.2f} [{of.low:.2f}, {of.high:.2f}], {of.seeds} seeds"
+        return f"{of.mean:+.{digits}f}, 1 seed"
+    return f"{of.mean:+.{digits}f} [{of.low:.{digits}f}, {of.high:.{digits}f}], {of.seeds} seeds"

@@ -1,9 +1,11 @@
 """The Gaussian studies: the grid against the library's losses, and the numbers against closed forms."""
 
+import itertools
 from functools import partial
 
 import _gaussian
 import _gaussian_grid
+import _networks
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,13 +16,13 @@ from flax import nnx
 from mvcl import losses, metrics, studies, training
 from tests.parametrize import some
 
-variance = training.config_module(studies.find("shidani_variance"))
+gaps = training.config_module(studies.find("shidani_gaps"))
 
 
 def tiny(name, **options):
     """M = 3, K = 16; the grid has fewer nodes than the 48 vectors of a batch, which are summed exactly otherwise."""
     options = {"networks": 3, "epochs": 2, "steps_per_epoch": 2, "grid": 32} | options
-    return _gaussian.gaussian(name, 3, 16, evaluation_batches=1, **options)
+    return _gaussian.gaussian(name, 3, 16, evaluation_batches=2, **options)
 
 
 @pytest.fixture(scope="module", params=some(["arithmetic", "multi_crop"], fast=["arithmetic"]))
@@ -59,14 +61,14 @@ def test_grid_gives_the_loss_and_its_gradient(name, rng):
 
 @pytest.mark.slow
 def test_networks_train_in_one_run_as_separately():
-    """Three AdamW steps of 3 networks, against single networks with the optimiser's weight mask."""
+    """Three AdamW steps of 3 networks, against a single network."""
     config = tiny("arithmetic", grid=0, learning_rate=0.1, weight_decay=0.5)
     run = training.prepare(config)
     state, views = run.program.init(), run.splits["train"].arrays
     rows = [np.arange(16 * step, 16 * (step + 1)) for step in range(3)]
     first = run.program.learner.network(state["params"], {}).encoder
     graph, params = nnx.split(first)
-    rule = optax.adamw(0.1, weight_decay=0.5, mask=lambda tree: jax.tree.map(lambda a: a.ndim > 1, tree))
+    rule = optax.adamw(optax.cosine_decay_schedule(0.1, 4), weight_decay=0.5)  # PyTorch's decays biases too
     opt = rule.init(params)
 
     def loss(params, x):
@@ -109,6 +111,8 @@ def test_numbers_are_bounds_of_the_models_information(trained):
         np.testing.assert_allclose(network["gap"], truth - network["bound"], rtol=1e-5)
         np.testing.assert_allclose(network["ratio"], truth / network["bound"], rtol=1e-5)
         np.testing.assert_allclose(network["valid gap"], truth - network["valid"], rtol=1e-5)
+        np.testing.assert_allclose(network["gap, Eq. 7"], truth - network["bound, Eq. 5"], rtol=1e-5)
+        np.testing.assert_allclose(network["gap"] - network["gap, Eq. 7"], 1 - network["E' e^F"], atol=1e-6)
     assert len({network["loss"] for network in found}) == 3
 
 
@@ -139,3 +143,68 @@ def test_a_finished_run_keeps_the_value_of_each_network(trained):
     expected = (np.mean(values), np.std(values, ddof=1))
     np.testing.assert_allclose((gap.value, gap.deviation), expected, rtol=1e-9)
     assert int(training.open_run(folder)[1]["step"]) == 4
+
+
+def test_both_gaps_in_exact_expectation(x64):
+    """All 64 batches of K = 2, M = 3 of a fair bit that a view flips with probability 1/4, summed in Python."""
+    cosine = 1 - 0.1 * np.log(
+        5 / 3
+    )  # the best critic of pairs: its values differ by log 5/3 at temperature 0.1
+    vectors = jnp.asarray([[1.0, 0.0], [cosine, np.sqrt(1 - cosine**2)]])
+    views = list(itertools.product((0, 1), repeat=3))
+    weight = {v: (3 ** v.count(0) + 3 ** v.count(1)) / 128 for v in views}
+    batches = list(itertools.product(views, repeat=2))
+    z = vectors[jnp.asarray(batches).swapaxes(1, 2)]  # (64, M, K, 2)
+    weights = np.array([weight[a] * weight[b] for a, b in batches])
+    other = jnp.broadcast_to(vectors, (3, 2, 2))  # both values of the bit, each with probability 1/2
+    expected = {"arithmetic": (0.036755, 1.005952), "geometric": (0.026649, 0.995852)}
+    for aggregation, (bound, product) in expected.items():
+        loss = partial(losses.poly_view, temperature=0.1, aggregation=aggregation)
+        mean = partial(_networks.product_mean, other=other, temperature=0.1, aggregation=aggregation)
+        found = weights @ jax.jit(jax.vmap(lambda z: jnp.stack([loss(z), mean(z)])))(z)
+        np.testing.assert_allclose((np.log(4) - found[0], found[1]), (bound, product), atol=1e-6)
+
+
+def test_product_mean_of_sufficient_statistics(x64, rng):
+    """Against loops: view α of another batch with the mean of the other views, negatives of the other instances."""
+    z, other = (rng.normal(size=(3, 4, 5)) for _ in range(2))
+    z, other = (a / np.linalg.norm(a, axis=-1, keepdims=True) for a in (z, other))
+    q = np.stack([z[[b for b in range(3) if b != a]].sum(0) for a in range(3)])
+    q /= np.linalg.norm(q, axis=-1, keepdims=True)
+    found = []
+    for a, x, i in itertools.product(range(3), range(4), range(4)):
+        scores = np.exp(np.einsum("d,gjd->gj", other[a, x], q) / 0.2)
+        positive, negative = scores[a, i], scores.sum() - scores[:, i].sum()
+        found.append((3 * 3 + 1) * positive / (positive + negative))
+    value = _networks.product_mean(jnp.asarray(z), jnp.asarray(other), 0.2, "sufficient_statistics")
+    np.testing.assert_allclose(value, np.mean(found), rtol=1e-9)
+
+
+@pytest.mark.parametrize("views", [3, 8])
+def test_theorems_2_3_and_c_1_fail_for_both_means(views, tmp_path):
+    """The closed forms of M = 3, and Eq. 7: the gap is E[g - log g - 1]."""
+    values = {3: {"arithmetic": 7 / 16 * np.log(28 / 25) + 3 / 16 * np.log(4 / 5), "geometric": 0.007935}}
+    values[8] = {"arithmetic": 0.049283, "geometric": 0.049099}
+    k, joint, product = gaps.agreement(0.25, views)
+    share = k / (views - 1)
+    for mean, expected in values[views].items():
+        critic = {
+            "arithmetic": 1.25 * share + 0.75 * (1 - share),
+            "geometric": 1.25**share * 0.75 ** (1 - share),
+        }
+        g = product * critic[mean] / joint
+        of = partial(gaps.Gaps, law="bit, 1/4", mean=mean, critic=gaps.PAIRS)
+        pair, many = (of(views=m).run(tmp_path, 0)[0]["gap, Eq. 7"] for m in (2, views))
+        assert pair == 0
+        np.testing.assert_allclose(many, expected, atol=1e-6)
+        np.testing.assert_allclose(many, joint @ (g - np.log(g) - 1), atol=1e-11)
+
+
+def test_figure_2_is_trained_until_flat():
+    figure = training.config_module(studies.find("shidani_figure2"))
+    for study in (figure.paper(), figure.small()):
+        assert "gain of the last third" in {claim.measure for claim in study.claims}
+        for cell in study.cells:
+            config = cell.task.config
+            assert config.optimizer.end_learning_rate == 0
+            assert config.data.instances // config.train.batch_size >= 600
