@@ -79,11 +79,9 @@ def paper(seeds: int = 16) -> Study:
     return _study((2, 4, 8, 10), _ABOUT, cost, networks=seeds)
 
 
-def small(seeds: int = 4) -> Study:
+def small(seeds: int = 6) -> Study:
     """Fewer updates at a higher learning rate, up to M = 8."""
-    about = (
-        f"{_ABOUT}\n\n{_gaussian.SMALL}, two batches for each network's numbers in place of four, M up to 8."
-    )
+    about = f"{_ABOUT}\n\n{_gaussian.SMALL}, three batches for each network's numbers in place of four, M up to 8."
     return _study(
         (2, 3, 4, 8), about, "2 CPU cores, 25 minutes, estimated", networks=seeds, **_gaussian.SHORT
     )
