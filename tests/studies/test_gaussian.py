@@ -161,7 +161,7 @@ def test_both_gaps_in_exact_expectation(x64):
     for aggregation, (bound, product) in expected.items():
         loss = partial(losses.poly_view, temperature=0.1, aggregation=aggregation)
         mean = partial(_networks.product_mean, other=other, temperature=0.1, aggregation=aggregation)
-        found = weights @ jax.jit(jax.vmap(lambda z: jnp.stack([loss(z), mean(z)])))(z)
+        found = [weights @ jax.jit(jax.vmap(of))(z) for of in (loss, mean)]
         np.testing.assert_allclose((np.log(4) - found[0], found[1]), (bound, product), atol=1e-6)
 
 
