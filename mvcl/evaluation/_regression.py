@@ -257,6 +257,11 @@ def _checked(train: Rows, test: Rows, valid: Rows | None) -> dict[str, Rows]:
     return found
 
 
+def _with_validation(available: Sequence[str]) -> tuple[str, ...]:
+    """`train`, `test` and, if there is one, the validation split."""
+    return tuple(name for name in ("train", "valid", "test") if name in available)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Regression(Evaluation):
     """Regression of a score, such as sentiment, from frozen features by a linear layer: MAE, correlation, binary
@@ -266,8 +271,7 @@ class Regression(Evaluation):
     """The linear layer and its training."""
 
     def splits(self, available: Sequence[str]) -> tuple[str, ...]:
-        """`train`, `test` and, if there is one, the validation split."""
-        return tuple(name for name in ("train", "valid", "test") if name in available)
+        return _with_validation(available)
 
     def check(self, splits: Splits) -> None:
         if names := splits["train"].class_names:
@@ -291,7 +295,7 @@ class Regression(Evaluation):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Predictions(Evaluation):
     """Test accuracy of the predictions of `method:supervised`, over all examples and averaged over classes; for scores,
-    such as sentiment, MAE, correlation, binary accuracy and F1."""
+    such as sentiment, MAE, correlation, binary accuracy and F1, and with a validation split "validation MAE"."""
 
     features: Literal["encoder", "head"] = "head"
     """Output to evaluate: the predictions are the head's."""
@@ -299,6 +303,9 @@ class Predictions(Evaluation):
     @property
     def compared(self) -> bool:
         return False  # untrained encoders and raw inputs have no predictions
+
+    def splits(self, available: Sequence[str]) -> tuple[str, ...]:
+        return _with_validation(available)
 
     def check(self, splits: Splits) -> None:
         names = splits["train"].class_names
@@ -315,6 +322,9 @@ class Predictions(Evaluation):
         if not splits["test"].class_names:
             how = f"the network's output on {len(labels)} test rows"
             measures = regression_measures(features["test"][:, 0], labels)
+            if "valid" in features:
+                errors = features["valid"][:, 0] - splits["valid"].labels
+                measures["validation MAE"] = float(np.abs(errors).mean())
             return _results([measures], how)
         right = features["test"].argmax(1) == labels
         by_class = [right[labels == label].mean() for label in np.unique(labels)]

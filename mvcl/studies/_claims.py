@@ -111,6 +111,8 @@ class Gain(Above):
 
     along: str
     """The factor."""
+    among: Sequence[str | int | float] = ()
+    """Its levels that count; empty: all."""
 
     @property
     def _compared(self) -> str:  # type: ignore[override]
@@ -118,7 +120,7 @@ class Gain(Above):
 
     def about(self, study: Study) -> list[list[Compared]]:
         found: list[list[Compared]] = []
-        for line, factors in itertools.product(_lines(study, self.cells, self.along), self.than):
+        for line, factors in itertools.product(_lines(study, self.cells, self.along, self.among), self.than):
             first, last = (partner(study, cell, factors) for cell in (line[0], line[-1]))
             if first is not None and last is not None and first is not line[0]:
                 found.append([(line[0], line[-1], first, last)])
@@ -136,6 +138,8 @@ class Trend(Claim):
     """The factor."""
     rises: bool = True
     """False: it falls."""
+    among: Sequence[str | int | float] = ()
+    """Levels of the factor that count; empty: all."""
 
     @property
     def rule(self) -> str:
@@ -147,7 +151,7 @@ class Trend(Claim):
         )
 
     def about(self, study: Study) -> list[list[Compared]]:
-        lines = _lines(study, self.cells, self.along)
+        lines = _lines(study, self.cells, self.along, self.among)
         steps = [[(b, a) for a, b in itertools.pairwise(line)] if len(line) > 2 else [] for line in lines]
         return [[(line[-1], line[0]), *of] for line, of in zip(lines, steps)]
 
@@ -194,14 +198,18 @@ def _pairs(study: Study, cells: Factors, than: Sequence[Factors]) -> list[list[C
     return [[(cell, other)] for cell, other in pairs if other is not None and other is not cell]
 
 
-def _lines(study: Study, factors: Factors, along: str) -> list[list[Cell]]:
-    """The cells with these factors, in the order of the factor `along`: a line for each level of the other factors."""
+def _lines(
+    study: Study, factors: Factors, along: str, among: Sequence[str | int | float]
+) -> list[list[Cell]]:
+    """The cells with these factors, in the order of the factor `along`, of which levels may be chosen: a line for each
+    level of the other factors."""
     if along not in study.cells[0].factors:
         return []
     groups: dict[tuple[object, ...], list[Cell]] = {}
     for cell in sorted(select(study, factors), key=lambda cell: cell.factors[along]):
         rest = tuple(level for name, level in cell.factors.items() if name != along)
-        groups.setdefault(rest, []).append(cell)
+        if not among or cell.factors[along] in among:
+            groups.setdefault(rest, []).append(cell)
     return [group for group in groups.values() if len(group) > 1]
 
 

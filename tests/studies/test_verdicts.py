@@ -168,6 +168,9 @@ def test_trend(at_2, at_4, at_8, rises, falls):
     values = [list(level + n) for level, n in zip((at_8, at_2, at_4), noise, strict=True)]
     for up, answer in ((True, rises), (False, falls)):
         claim = Trend(**KEYS, cells={"f": "a"}, along="k", rises=up)
+        assert judged(dataclasses.replace(claim, among=(4, 8)), LINE, values).reason.startswith(
+            "k 8 - k 4 (f a)"
+        )
         verdict = judged(claim, LINE, values)
         assert verdict.answer == answer
         assert verdict.reason.startswith(f"k 8 - k 2 (f a): {at_8 - at_2:+d}.0")
@@ -200,6 +203,9 @@ def test_gain(a, b, answer):
     values = [list(a[0] + noise), middle, [a[1]] * 3, [b[0]] * 3, middle, [b[1]] * 3]
     claim = Gain(**KEYS, cells={"f": "a"}, than=({"f": "b"},), along="k")
     verdict = judged(claim, GRID, values)
+    assert judged(dataclasses.replace(claim, among=(2, 8)), GRID, values) == verdict
+    of_two = judged(dataclasses.replace(claim, among=(2, 4)), GRID, values)
+    assert f"gain of f a, k 4 - that of f b, k 4: {b[0] - a[0]:+.2f}" in of_two.reason
     assert verdict.answer == answer
     assert f"gain of f a, k 8 - that of f b, k 8: {a[1] - a[0] - b[1] + b[0]:+.2f}" in verdict.reason
 
