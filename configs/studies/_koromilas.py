@@ -1,12 +1,15 @@
 """What the studies of Koromilas 2025 share: objectives, claims about accuracy, and the measures of Fig. 3."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import _conflict
 import _rows
+import numpy as np
 
 from mvcl import data, losses, models, training
 from mvcl.studies import Cell, Claim, Factors, Gain, Measure, Study, Trend, Values, changed, results, trained
@@ -15,6 +18,10 @@ from mvcl.training import Config
 DHEL, INFO_NCE = "MV-DHEL", "MV-InfoNCE"
 ALL = ("pwe", "avg", "PVC", INFO_NCE, DHEL)
 """The objectives of most tables."""
+PAIRS = ("pwe", "avg", "PVC")
+"""Those that aggregate pairs of views."""
+PROBE = ", without the linear probe (1 / 3k more)"
+"""What the costs of the studies leave out: beside the 3 k passes over an image and epoch one more."""
 SGD = (Measure("linear, SGD", label="linear accuracy", percent=True),)
 
 
@@ -38,7 +45,14 @@ def recipe_of(name: str, k: int) -> Config:
     return changed(training.load(f"koromilas/{name}"), {"views.k": k})
 
 
-def _on(where: Factors) -> str:
+def digits_of(k: int) -> Config:
+    """`digits:small` with k views; the warm-up is a tenth of the run, of any length."""
+    share = {"optimizer.warmup_share": 0.1, "optimizer.warmup_epochs": 0.0}
+    return changed(training.load("digits:small"), {"views.k": k, **share})
+
+
+def on(where: Factors) -> str:
+    """These levels behind the text of a claim: ", CIFAR-10, updates"."""
     return "".join(f", {level}" for level in where.values())
 
 
@@ -46,66 +60,98 @@ def best_claims(
     names: Collection[str], ks: Sequence[int], measure: str, source: str, where: Factors
 ) -> list[Claim]:
     """MV-DHEL is the best of the objectives; MV-InfoNCE is above the aggregations of pairs."""
-    others = [name for name in names if name != DHEL]
-    pairs = [name for name in ("pwe", "avg", "PVC") if name in names]
-    best = f"MV-DHEL is above all others at every k{_on(where)}"
-    rows: list[_rows.Row] = [(best, {**where, "objective": DHEL}, _rows.levels("objective", others))]
+    text, others = f"MV-DHEL is above all others at k = {{k}}{on(where)}", [n for n in names if n != DHEL]
+    rows = _rows.each(text, {**where, "objective": DHEL}, _rows.levels("objective", others), k=ks)
+    return _rows.above(source, measure, rows) + pair_claims(INFO_NCE, names, ks, measure, source, where)
+
+
+def pair_claims(
+    first: str, names: Collection[str], ks: Sequence[int], measure: str, source: str, where: Factors
+) -> list[Claim]:
+    """MV-DHEL or MV-InfoNCE is above each aggregation of pairs, at each k."""
+    pairs = [name for name in PAIRS if name in names]
     # With two views MV-InfoNCE is NT-Xent but for the place of one sum, and the paper prints the same accuracy.
-    if pairs and INFO_NCE in names:
-        text, more = (
-            f"MV-InfoNCE is above {', '.join(pairs)} at k = {{k}}{_on(where)}",
-            [k for k in ks if k > 2],
-        )
-        rows += _rows.each(text, {**where, "objective": INFO_NCE}, _rows.levels("objective", pairs), k=more)
+    more = [k for k in ks if first in names and pairs and (k > 2 or first == DHEL)]
+    text = f"{first} is above {', '.join(pairs)} at k = {{k}}{on(where)}"
+    rows = _rows.each(text, {**where, "objective": first}, _rows.levels("objective", pairs), k=more)
     return _rows.above(source, measure, rows)
+
+
+def no_rise_claims(
+    names: Collection[str], ks: Sequence[int], measure: str, source: str, where: Factors, most: float
+) -> list[Claim]:
+    """None of the objectives gains more than `most` from the fewest to the most views."""
+    text = f"{{objective}} gains at most {most:g} from k = {ks[0]} to {ks[-1]}{on(where)}"
+    rows = _rows.each(text, {**where, "k": ks[-1]}, [{"k": ks[0]}], objective=names)
+    return _rows.within(source, measure, (-math.inf, most), rows)
 
 
 def rise_claims(names: Collection[str], measure: str, source: str, where: Factors) -> list[Claim]:
     """Each of the objectives rises with the number of views."""
-    text = f"rises with k{_on(where)}"
+    text = f"rises with k{on(where)}"
     return [Trend(f"{name} {text}", source, measure, {**where, "objective": name}, "k") for name in names]
 
 
-def gain_claim(first: str, others: Collection[str], measure: str, source: str, where: Factors) -> Gain:
-    """An objective gains more from the fewest to the most views than each of the others."""
+def gain_claim(
+    first: str, others: Collection[str], measure: str, source: str, where: Factors, ks: Sequence[int] = ()
+) -> Gain:
+    """An objective gains more from the fewest to the most views, of those in `ks`, than each of the others."""
     than = _rows.levels("objective", (name for name in others if name != first))
-    text = f"{first} gains most from more views{_on(where)}"
-    return Gain(text, source, measure, {**where, "objective": first}, than, "k")
+    text = f"{first} gains most from more views{on(where)}"
+    return Gain(text, source, measure, {**where, "objective": first}, than, "k", ks)
 
 
 def results_and_embeddings(folder: Path) -> list[Values]:
     """`results`, and what `mvcl embed --output head` measures of k random views of the test split.
 
     Returns:
-      One entry, with "rank", "effective rank", "uniformity, Wasserstein" and "alignment" among its names.
+      One entry, with "rank", "effective rank", "uniformity, Wasserstein" and "alignment" among its names; of three
+      views or more also `_conflict.MEASURES`, of the first 1,000 images.
     """
     run, state = training.open_run(folder, output="head")
     _, measured = training.embed(run, state, "test", folder / "head.npz", views=run.config.views.k)
+    with np.load(folder / "head.npz") as file:
+        conflict = _conflict.conflict(file["features"][:1_000].swapaxes(0, 1))
     [found] = results(folder)
-    return [found | {result.name: result.value for result in measured if result.value is not None}]
+    return [found | {result.name: result.value for result in measured if result.value is not None} | conflict]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TunedRate:
-    """A run for each learning rate, of which the one with the least "validation MAE" counts; a `Task`."""
+    """Trainings at each of several learning rates, of which those of one rate count: of the least "validation MAE", the
+    mean over its trainings (appendix E tunes the rate "for each contrastive objective"); a `Task`."""
 
     config: Config
     """The experiment; its seed and learning rate are replaced. Its data have a validation split."""
     rates: tuple[float, ...]
     """Learning rates."""
+    trainings: int = 3
+    """Trainings at each rate, with seeds of their own."""
+
+    @property
+    def instances(self) -> int:
+        """Number of instances that the objective compares."""
+        return self.config.examples
 
     def run(self, folder: Path, seed: int) -> Sequence[Values]:
-        """Train, or resume, and measure; "learning rate" is the one that was chosen."""
+        """Train, or resume, and measure: an entry for each training; "learning rate" is the one that was chosen."""
+        found = [self._at(rate, folder / f"{rate:g}", seed) for rate in self.rates]
+        return min(found, key=lambda values: np.mean([each["validation MAE"] for each in values]))
+
+    def _at(self, rate: float, folder: Path, seed: int) -> list[Values]:
+        """The trainings at one rate."""
         found = []
-        for rate in self.rates:
-            config = changed(self.config, {"train.seed": seed, "optimizer.learning_rate": rate})
-            training.train(config, folder / f"{rate:g}")
-            found += [values | {"learning rate": rate} for values in results(folder / f"{rate:g}")]
-        return [min(found, key=lambda values: values["validation MAE"])]
+        for number in range(self.trainings):
+            seeds = {"train.seed": seed * self.trainings + number, "optimizer.learning_rate": rate}
+            training.train(changed(self.config, seeds), folder / str(number))
+            found += [values | {"learning rate": rate} for values in results(folder / str(number))]
+        return found
 
 
 Bases = Mapping[str, Callable[[int], Config]]
 """Data set -> k -> config."""
+Lengths = Mapping[str, Mapping[str, Any]]
+"""What all runs have the same number of, "epochs" or "updates" -> changes of the configs."""
 
 
 def images(*names: str) -> Bases:
@@ -164,9 +210,10 @@ RATES = (1e-5, 5e-5, 1e-4)
 """Learning rates of `TunedRate`."""
 
 
-def sentiment(base: Config, objective: str, rates: tuple[float, ...]) -> TunedRate:
+def sentiment(base: Config, objective: str, rates: tuple[float, ...], trainings: int) -> TunedRate:
     """The recipe of Tables IV and VII with an objective."""
-    return TunedRate(config=changed(base, {"objective": objectives()[objective]}), rates=rates)
+    config = changed(base, {"objective": objectives()[objective]})
+    return TunedRate(config=config, rates=rates, trainings=trainings)
 
 
 def sentiment_measures(accuracy: str) -> tuple[Measure, ...]:

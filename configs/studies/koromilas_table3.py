@@ -33,7 +33,7 @@ _PRINTED = {
 
 def paper(seeds: int = 1) -> Study:
     """CIFAR-10 and -100 with ResNet-18, ImageNet-100 and -1K with ResNet-50."""
-    cost = "105,000 PFLOP a seed, estimated from the recipes' cost at k = 4; none beside Table II"
+    cost = f"105,000 PFLOP a seed, estimated from the recipes' cost at k = 4{_koromilas.PROBE}; none beside Table II"
     names = ("pwe", "PVC", "MV-InfoNCE", "MV-DHEL")
     return _study(_koromilas.images(), names, (3, 4), seeds, f"several GPUs; {cost}")
 

@@ -39,7 +39,7 @@ _PRINTED = {
 def paper(seeds: int = 1) -> Study:
     """ImageNet-100 with ResNet-50."""
     base = partial(_koromilas.recipe_of, "imagenet:imagenet100")
-    cost = "several GPUs; 27,600 PFLOP a seed, estimated from the recipe's cost at k = 4"
+    cost = f"several GPUs; 27,600 PFLOP a seed, estimated from the recipe's cost at k = 4{_koromilas.PROBE}"
     return _study(base, _NAMES, (2, 3, 4), _koromilas.SGD, about=_ABOUT, seeds=seeds, cost=cost)
 
 

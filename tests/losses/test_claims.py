@@ -23,6 +23,10 @@ def test_two_views(x64, rng):
             (losses.poly_view(z, t, "arithmetic"), nt_xent),
             (losses.mv_cl1(z, t), both_ways),
             (losses.one_vs_rest(losses.info_nce)(z, temperature=t), both_ways),
+            *(
+                (many(losses.nt_xent)(z, temperature=t), nt_xent)
+                for many in (losses.all_pairs, losses.one_vs_rest)
+            ),
             (losses.mv_cl2(z, t, energy="sum"), dhel),
             (losses.mv_dhel(z, t), dhel - np.log(2)),
             *((losses.poly_siglip(z, 3.0, -1.0, a), siglip) for a in ("geometric", "arithmetic")),
@@ -71,6 +75,18 @@ def test_poly_view_is_algorithm_1(x64, rng):
     found = jax.jit(lambda z: [losses.poly_view(z, tau, *of) for of in options])(z)
     expected = [printed["arithmetic"] - np.log((m - 1) / k), printed["geometric"], printed["geometric"]]
     np.testing.assert_allclose(found, expected, rtol=1e-10)
+
+
+def test_the_example_of_memory_overhead_costs_the_same():
+    """Koromilas 2025, Section V-C6: 512 instances of 4 views against 1,024 of 2; 4 · 512² = 1024²."""
+
+    def flops(loss, *shape):
+        compiled = jax.jit(loss).lower(jax.ShapeDtypeStruct(shape, "float32")).compile()
+        return compiled.cost_analysis()["flops"]
+
+    mv_dhel = flops(losses.mv_dhel, 4, 512, 128)
+    assert 0.8 < mv_dhel / flops(lambda z: losses.info_nce(*z), 2, 1024, 128) < 1.25
+    assert flops(lambda z: losses.nt_xent(*z), 2, 1024, 128) / mv_dhel > 2
 
 
 def test_table_2_of_jeon(x64):

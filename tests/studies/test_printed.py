@@ -4,9 +4,11 @@ import dataclasses
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from mvcl import losses, metrics, studies, training
 from mvcl.studies import select
+from mvcl.training import _optimizers
 
 K, J, P, S, X = "koromilas_", "jeon_", "piran_", "shidani_", "xu_"
 SGD = "linear, SGD"
@@ -72,9 +74,25 @@ def test_differences_that_the_papers_state_follow_from_the_printed_numbers():
 
 # What each column of a table is: study, scale -> (factor or value of the config, expected from the cell's factors).
 SETTINGS = {
-    (K + "table2", "paper"): lambda f, c: c.views.k == f["k"],
+    (K + "table2", "paper"): lambda f, c: (c.views.k, c.train.precision) == (f["k"], "float32"),
+    (K + "table4", "paper"): lambda f, c: (
+        (c.train.epochs, c.train.precision) == (100 if f["method"] == "Supervised" else 200, "float32")
+    ),
     (K + "figure3", "paper"): lambda f, c: (c.views.k, c.train.batch_size) == (f["k"], 128),
     (K + "figure4_top", "paper"): lambda f, c: (c.views.k, c.examples) == (4, f["batch"]),
+    # The batch of views is the same for every k, and so is the learning rate.
+    (K + "figure4_bottom", "paper"): lambda f, c: (
+        (c.examples, _optimizers.peak(c.optimizer, c.examples)) == (256 // f["k"], 1.0)
+    ),
+    (K + "figure4_bottom", "small"): lambda f, c: (
+        (c.examples, _optimizers.peak(c.optimizer, c.examples)) == (256 // f["k"], 3e-3)
+        and c.train.steps == {"epochs": None, "updates": 220}[f["equal"]]
+    ),
+    (K + "figure4_top", "small"): lambda f, c: (
+        (c.views.k, c.examples) == (4, f["batch"])
+        and (c.train.steps, _optimizers.peak(c.optimizer, c.examples))
+        == {"epochs": (None, 3e-3 * f["batch"] / 128), "updates": (440, 3e-3)}[f["equal"]]
+    ),
     (K + "table5", "paper"): lambda f, c: (losses.name(c.objective), c.examples) == ("mv_dhel", f["batch"]),
     (J + "table1", "paper"): lambda f, c: (
         c.examples * c.views.k == {"CIFAR-10": 2048, "ImageNet-100": 1024}[f["data"]]
@@ -118,6 +136,56 @@ SETTINGS = {
 def test_the_config_of_a_cell_is_that_of_its_factors(name, scale):
     for cell in opened(name, scale).cells:
         assert SETTINGS[name, scale](cell.factors, cell.task.config), cell.name
+
+
+@pytest.mark.parametrize("name", ["table4", "table7"])
+def test_each_row_has_one_of_three_learning_rates(name):
+    """Koromilas 2025, appendix E: of three trainings each; the supervised row has the same rates."""
+    study = opened(K + name)
+    assert {(c.task.rates, c.task.trainings) for c in study.cells} == {((1e-5, 5e-5, 1e-4), 3)}
+    assert study.seeds == 1
+
+
+def test_claims_of_the_small_figure_3_are_those_of_its_sources():
+    """Tables II and III end at 4 views, Section V-C1 compares with aggregations of pairs only; none stands twice."""
+    study, pairs = opened(K + "figure3", "small"), {"pwe", "avg", "PVC"}
+    decided = [str(dataclasses.replace(claim, text="", source="")) for claim in study.claims]
+    assert len(set(decided)) == len(decided)
+    for claim in study.claims:
+        cells = [cell for group in claim.about(study) for compared in group for cell in compared]
+        if claim.source.startswith("Table"):
+            assert max(cell.factors["k"] for cell in cells) <= 4, claim.text
+        if (
+            claim.source.startswith("Fig. 3a")
+            and claim.cells["objective"] not in pairs
+            and hasattr(claim, "than")
+        ):
+            assert {factors["objective"] for factors in claim.than} == pairs, claim.text
+    texts = {claim.text for claim in study.claims}
+    assert {f"{name} gains at most 1 from k = 2 to 8" for name in (*pairs, "MV-InfoNCE")} <= texts
+    assert "pwe and MV-InfoNCE are aligned alike at every k" in texts
+    least = np.bincount(study.cells[0].task.config.data.open()["train"].labels).min()
+    for config in configs(K + "figure3").values():
+        assert config.head.hidden >= config.head.out
+        assert config.evaluation.knn_k <= least
+    texts = {claim.text for claim in opened(K + "figure4_bottom").claims if claim.source.startswith("Fig. 4")}
+    others = (*pairs, "MV-InfoNCE")
+    assert {f"{name} gains at most 0 from k = 2 to 8, CIFAR-10, epochs" for name in others} <= texts
+
+
+def test_noise_that_table_ii_of_koromilas_shows():
+    """pwe, avg and PVC are one function at k = 2; pwe and avg print the same, which may be one run."""
+    printed = {tuple(c.factors.values()): c.printed[SGD] for c in opened(K + "table2").cells}
+    sets = ("CIFAR-10", "CIFAR-100", "ImageNet-100", "ImageNet-1K")
+    three = np.array([[printed[name, 2, of] for of in ("pwe", "avg", "PVC")] for name in sets])
+    assert (three[:, 0] == three[:, 1]).all()
+    for runs, deviation, tells in ((three[:, 1:], 0.31, 1.22), (three, 0.25, 0.83)):
+        found = np.sqrt(runs.var(axis=1, ddof=1).mean())
+        half = stats.t.ppf(0.975, runs.size - len(runs)) * np.sqrt(2) * found
+        np.testing.assert_allclose((found, half), (deviation, tells), atol=0.005)
+    best = lambda name, k: max(printed[name, k, of] for of in ("pwe", "avg", "PVC"))  # noqa: E731
+    margins = [printed[name, k, "MV-InfoNCE"] - best(name, k) for name in sets[:2] for k in (3, 4)]
+    np.testing.assert_allclose(margins, (0.3, 0.1, 0.2, 0.1), atol=1e-9)
 
 
 def test_the_best_m_of_a_fixed_batch_is_8():
