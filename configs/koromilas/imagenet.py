@@ -32,6 +32,8 @@ code they do not; without --objective.negatives all, mv_infonce is the formula, 
 The authors' code trains ImageNet-100 for 101,562 steps of 256, which are 200 epochs of 130,000 images; the bundled list
 (Tian et al. 2020) has 126,689, so theirs is another subset of 100 classes. --data.classes takes the file of another.
 
+Precision is float32, as released: the encoder takes about twice the time that bfloat16 takes on a GPU.
+
 Hardware: several GPUs; see the variants.
 Ours: not run.
 """
@@ -39,7 +41,7 @@ Ours: not run.
 import dataclasses
 from functools import partial
 
-from mvcl import augment, data, evaluation, losses, models
+from mvcl import augment, data, evaluation, losses, methods, models
 from mvcl.training import Checkpoint, Config, Lars, Sgd, Train, Views
 
 
@@ -60,9 +62,11 @@ def _evaluation(
 ) -> evaluation.Classification:
     """k-NN and the linear layer, of SGD with linear decay."""
     return evaluation.Classification(  # paper, Tables II and III
-        features="encoder",  # released
+        features="encoder",  # released, models/ssl.py, of the probe; of the k-NN ours
         knn_k=200,  # paper, V-A2
         knn_temperature=0.07,  # ours: that of the paper's reference [40]
+        labels_per_class=(5, 10),  # ours: not in the paper
+        draws=10,  # ours: not in the paper
         linear=evaluation.LinearProbe(  # paper, E
             learning_rates=(learning_rate,),
             reference_batch=None,  # paper, E
@@ -86,15 +90,26 @@ def imagenet100() -> Config:
     return Config(
         data=data.Tfds(  # ours
             name="imagenet2012",  # paper, V-A
+            train_split="train",  # paper, V-A
             test_split="validation",  # paper, V-A
             classes=("imagenet100",),  # ours: the list of Tian et al. 2020
         ),
-        views=Views(k=4, policy=_policy()),  # paper, Table II
+        views=Views(
+            k=4,  # paper, Table II
+            strategy="growing",  # paper, V-A; released, --batch_size counts images
+            policy=_policy(),
+        ),
         encoder=models.ResNet(  # paper, E
             depth=50,  # paper, E
             stem="imagenet",  # released, models/encoder.py
+            norm="batch",  # released, models/resnet.py; eps 1e-5, decay of running statistics 0.9
+            batch_groups=1,  # released, configs/imagenet-100_train_epochs200_bs256_05.yaml: sync_bn, one pass
+            width=64,  # released, models/resnet.py
+            zero_init_residual=False,  # released, models/resnet.py
+            initial="he_fan_out",  # released, models/resnet.py
         ),
         head=models.koromilas_head(),  # released, models/encoder.py; to 128: paper, V-C2
+        method=methods.Simclr(),  # paper, V
         objective=partial(  # paper, Eq. 12
             losses.mv_dhel,
             temperature=0.5,  # paper, E
@@ -104,11 +119,18 @@ def imagenet100() -> Config:
             learning_rate=1.4,  # paper, E
             end_learning_rate=0.0,  # paper, E: cosine annealing
             reference_batch=256,  # paper, E
+            scaling="linear",  # paper, E
             momentum=0.9,  # released, configs/imagenet-100_train_epochs200_bs256_05.yaml
             weight_decay=1e-6,  # released, configs/imagenet-100_train_epochs200_bs256_05.yaml
+            decays="matrices",  # ours; released, train.py, all but names with "bn": norms of shortcuts too
             warmup_share=0.1,  # released, configs/imagenet-100_train_epochs200_bs256_05.yaml
         ),
-        train=Train(epochs=200, batch_size=256, threads=16),  # paper, E
+        train=Train(
+            epochs=200,  # paper, E
+            batch_size=256,  # paper, E
+            precision="float32",  # released, train.py: no autocast
+            threads=16,
+        ),
         checkpoint=Checkpoint(every_steps=1000),
         evaluation=_evaluation(
             learning_rate=0.5,  # paper, E
@@ -127,7 +149,12 @@ def imagenet1k() -> Config:
     """
     return dataclasses.replace(
         imagenet100(),
-        data=data.Tfds(name="imagenet2012", test_split="validation"),  # paper, V-A; Tfds: ours
+        data=data.Tfds(  # ours
+            name="imagenet2012",  # paper, V-A
+            train_split="train",  # paper, V-A
+            test_split="validation",  # paper, V-A
+            classes=(),  # paper, V-A: all
+        ),
         objective=partial(  # paper, Eq. 12
             losses.mv_dhel,
             temperature=0.1,  # paper, E
@@ -137,14 +164,18 @@ def imagenet1k() -> Config:
             learning_rate=0.3,  # paper, E
             end_learning_rate=0.0,  # paper, E: cosine annealing
             reference_batch=256,  # paper, E
+            scaling="linear",  # paper, E
             momentum=0.9,  # released, configs/imagenet1k_train_epochs100_bs256_01.yaml
             weight_decay=1e-6,  # released, configs/imagenet1k_train_epochs100_bs256_01.yaml
+            decays="matrices",  # paper, E: LARS decays no biases and norms
             warmup_share=0.1,  # released, configs/imagenet1k_train_epochs100_bs256_01.yaml
             trust_coefficient=0.001,  # released, AndrewAtanov/simclr-pytorch
+            clip=False,  # released, AndrewAtanov/simclr-pytorch
         ),
         train=Train(
             epochs=100,  # paper, E; released 200
             batch_size=512,  # paper, E; released 256
+            precision="float32",  # released, train.py: no autocast
             threads=16,
         ),
         evaluation=_evaluation(

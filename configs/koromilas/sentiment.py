@@ -48,7 +48,10 @@ def mosei() -> Config:
             dataset="mosei",  # paper, V-B
             standardize=True,  # ours
         ),
-        views=Views(k=3),  # paper, V-B
+        views=Views(
+            k=3,  # paper, V-B
+            strategy="growing",  # ours
+        ),
         encoder=models.Transformer(  # paper, E
             width=128,  # ours
             depth=3,  # paper, E
@@ -59,17 +62,27 @@ def mosei() -> Config:
         objective=partial(  # paper, Table IV
             losses.mv_dhel,
             temperature=0.5,  # ours
+            energy_weight=1.0,  # paper, Eq. 12
         ),
-        method=methods.MultiEncoder(),  # paper, E
+        method=methods.MultiEncoder(  # paper, E
+            encoders=(),  # paper, E: the same for each modality
+        ),
         optimizer=AdamW(  # paper, E
             learning_rate=5e-5,  # ours: the middle of the paper's {1e-5, 5e-5, 1e-4}, E
             end_learning_rate=0.0,  # paper, E: cosine decay
+            reference_batch=None,  # ours
+            b1=0.9,  # ours: PyTorch's
+            b2=0.999,  # ours: PyTorch's
+            eps=1e-8,  # ours: PyTorch's
             weight_decay=1e-4,  # ours
+            decays="matrices",  # ours
             warmup_epochs=0.0,  # ours
+            warmup_share=0.0,  # ours
         ),
         train=Train(
             epochs=200,  # paper, E
             batch_size=256,  # ours
+            precision="float32",  # ours
             evaluate_every=0,
         ),
         checkpoint=Checkpoint(every_steps=500),
@@ -94,7 +107,14 @@ def chsims() -> Config:
     Paper (Table IV), accuracy and MAE: MV-DHEL 79.4 %, 0.392; MV-InfoNCE 76.6 %, 0.421; PWE 76.1 %, 0.448; AVG 76.3 %,
     0.468; PVC 68.1 %, 0.563; supervised 83.2 %, 0.354. Table VII: MV-CL1 75.19 %, 0.434; MV-CL2 79.08 %, 0.394.
     """
-    return dataclasses.replace(mosei(), data=data.Sentiment(dataset="chsims"))  # paper, V-B
+    real = mosei()
+    return dataclasses.replace(
+        real,
+        data=dataclasses.replace(
+            real.data,
+            dataset="chsims",  # paper, V-B
+        ),
+    )
 
 
 get_config = mosei

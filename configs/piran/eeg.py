@@ -24,26 +24,37 @@ Ours: not run.
 import dataclasses
 from functools import partial
 
-from mvcl import data, evaluation, losses, models
+from mvcl import data, evaluation, losses, methods, models
 from mvcl.training import AdamW, Checkpoint, Config, Train, Views
 
 
 def get_config() -> Config:
     """PhysioNet 2018, evaluated on SleepEDFx."""
     return Config(
+        method=methods.Simclr(),  # paper, 4.3: one encoder
         data=data.Eeg(  # paper, 4.3: PhysioNet 2018
+            channels=(),  # paper, 4.3: all six
+            split_seed=0,  # released, src/eegdataset.py: one split for all runs
             test_fraction=0.2,  # released, src/eegdataset.py
             standardize="window",  # released, src/eegdataset.py
             transfer="sleep_edfx",  # paper, 4.3
         ),
-        views=Views(k=6),  # paper, 4.3
+        views=Views(
+            k=6,  # paper, 4.3
+            strategy="growing",  # ours
+        ),
         encoder=models.EegConv(  # paper, A
             channels=256,  # paper, A
             out=64,  # paper, A
             dropout=0.1,  # released, src/models.py
             stretches=4,  # released, src/multiview.py: --loss contrastive
         ),
-        head=models.MLPHead(layers=1, out=32),  # released, src/multiview.py: --loss contrastive
+        head=models.MLPHead(  # released, src/multiview.py: --loss contrastive
+            layers=1,  # released, src/multiview.py
+            out=32,  # released, src/multiview.py
+            output_norm="none",  # released, src/multiview.py
+            init="lecun",  # ours; released, PyTorch's uniform, variance 1 / (3 inputs)
+        ),
         objective=partial(  # paper, Eq. 14
             losses.m3g,
             epsilon=0.2,  # paper, 4.3
@@ -51,13 +62,20 @@ def get_config() -> Config:
             cost_scale=1.0,  # ours
             tolerance=1e-3,  # paper, Algorithm 1
             max_iterations=100,  # ours
+            epsilon_init=1.0,  # paper, Algorithm 1: epsilon is constant
+            epsilon_decay=1.0,  # paper, Algorithm 1: epsilon is constant
         ),
         optimizer=AdamW(  # released, main.py
             learning_rate=1e-3,  # released, main.py
             end_learning_rate=1e-3,  # released, main.py: constant
             b1=0.9,  # released, main.py: PyTorch's
             b2=0.999,  # released, main.py: PyTorch's
+            eps=1e-8,  # released, main.py: PyTorch's
+            reference_batch=None,  # released, main.py
             weight_decay=5e-4,  # released, main.py
+            decays="matrices",  # ours; released, main.py, all
+            warmup_epochs=0.0,  # released, main.py
+            warmup_share=0.0,  # released, main.py
         ),
         train=Train(
             epochs=10,  # paper, 4.3
