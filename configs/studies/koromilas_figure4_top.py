@@ -31,8 +31,9 @@ def paper(seeds: int = 1) -> Study:
     """CIFAR-10 and -100 with ResNet-18, 200 epochs."""
     bases, measures = _koromilas.images("CIFAR-10", "CIFAR-100"), (Measure("linear, SGD", percent=True),)
     cost = f"several GPUs; 3,540 PFLOP a seed, estimated from the recipes' cost{_koromilas.PROBE}"
-    names, batches, lengths = _koromilas.ALL, (64, 128, 256), {"epochs": {}}
-    scale = {"measures": measures, "about": _ABOUT, "seeds": seeds, "cost": cost}
+    names, batches = _koromilas.ALL, (64, 128, 256)
+    lengths: _koromilas.Lengths = {"epochs": {}}
+    scale: dict[str, Any] = {"measures": measures, "about": _ABOUT, "seeds": seeds, "cost": cost}
     return _study(bases, names, batches, lengths, 0.35, **scale)
 
 
@@ -41,14 +42,19 @@ def small(seeds: int = 5) -> Study:
     bases, names, batches = {"digits": _koromilas.digits_of}, ("pwe", "MV-DHEL"), (32, 64, 128)
     lengths = {"epochs": {"optimizer.reference_batch": 128}, "updates": {"train.steps": 440}}
     cost, measures = "10 minutes on 2 cores, estimated", _digits.ACCURACIES
-    scale = {"measures": measures, "about": _ABOUT_SMALL, "seeds": seeds, "cost": cost}
+    scale: dict[str, Any] = {"measures": measures, "about": _ABOUT_SMALL, "seeds": seeds, "cost": cost}
     return _study(bases, names, batches, lengths, 1.0, **scale)
 
 
 def smoke(seeds: int = 2) -> Study:
     """Two steps of a tiny network on random vectors."""
     bases, names, batches = {"random": lambda k: _digits.vectors_of(3)}, ("pwe", "MV-DHEL"), (8, 16)
-    scale = {"measures": _digits.LINEAR, "about": _ABOUT, "seeds": seeds, "cost": "seconds on 2 cores"}
+    scale: dict[str, Any] = {
+        "measures": _digits.LINEAR,
+        "about": _ABOUT,
+        "seeds": seeds,
+        "cost": "seconds on 2 cores",
+    }
     return _study(bases, names, batches, {"epochs": {}}, 1.0, **scale)
 
 
