@@ -46,6 +46,28 @@ from mvcl import augment, data, evaluation, losses, methods, models
 from mvcl.training import Checkpoint, Config, Sgd, Train, Views
 
 
+def _evaluation() -> evaluation.Classification:
+    """k-NN and the linear layer, of SGD with linear decay."""
+    return evaluation.Classification(  # paper, Tables II and III
+        features="encoder",  # released, models/ssl.py, of the probe; of the k-NN ours
+        knn_k=200,  # paper, V-A2
+        knn_temperature=0.07,  # ours: that of the paper's reference [40]
+        labels_per_class=(5, 10),  # ours: not in the paper
+        draws=10,  # ours: not in the paper
+        linear=evaluation.LinearProbe(  # paper, E
+            learning_rates=(0.1,),  # paper, E
+            reference_batch=None,  # paper, E
+            batch_size=1024,  # released, configs/cifar_eval.yaml
+            epochs=200,  # paper, E; V-A1 100
+            momentum=0.9,  # released, configs/cifar_eval.yaml
+            weight_decay=1e-4,  # released, configs/cifar_eval.yaml
+            decay="linear",  # released, configs/cifar_eval.yaml
+            augment=True,  # released, configs/cifar_eval.yaml
+            crop_padding=4,  # released, configs/cifar_eval.yaml
+        ),
+    )
+
+
 def cifar10() -> Config:
     """CIFAR-10.
 
@@ -78,6 +100,7 @@ def cifar10() -> Config:
             width=64,  # released, models/resnet.py
             zero_init_residual=False,  # released, models/resnet.py
             initial="he_fan_out",  # released, models/resnet.py
+            stem_initial="same",  # ours; released, models/resnet.py, PyTorch's, of CIFAR-10
         ),
         head=models.koromilas_head(),  # released, models/encoder.py; to 128: paper, V-C2
         method=methods.Simclr(),  # paper, V
@@ -102,24 +125,7 @@ def cifar10() -> Config:
             precision="float32",  # released, train.py: no autocast
         ),
         checkpoint=Checkpoint(every_steps=1000),
-        evaluation=evaluation.Classification(  # paper, Tables II and III
-            features="encoder",  # released, models/ssl.py, of the probe; of the k-NN ours
-            knn_k=200,  # paper, V-A2
-            knn_temperature=0.07,  # ours: that of the paper's reference [40]
-            labels_per_class=(5, 10),  # ours: not in the paper
-            draws=10,  # ours: not in the paper
-            linear=evaluation.LinearProbe(  # paper, E
-                learning_rates=(0.1,),  # paper, E
-                reference_batch=None,  # paper, E
-                batch_size=1024,  # released, configs/cifar_eval.yaml
-                epochs=200,  # paper, E; V-A1 100
-                momentum=0.9,  # released, configs/cifar_eval.yaml
-                weight_decay=1e-4,  # released, configs/cifar_eval.yaml
-                decay="linear",  # released, configs/cifar_eval.yaml
-                augment=True,  # released, configs/cifar_eval.yaml
-                crop_padding=4,  # released, configs/cifar_eval.yaml
-            ),
-        ),
+        evaluation=_evaluation(),
     )
 
 

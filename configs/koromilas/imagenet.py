@@ -107,6 +107,7 @@ def imagenet100() -> Config:
             width=64,  # released, models/resnet.py
             zero_init_residual=False,  # released, models/resnet.py
             initial="he_fan_out",  # released, models/resnet.py
+            stem_initial="same",  # released, models/resnet.py
         ),
         head=models.koromilas_head(),  # released, models/encoder.py; to 128: paper, V-C2
         method=methods.Simclr(),  # paper, V

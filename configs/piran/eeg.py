@@ -28,6 +28,24 @@ from mvcl import data, evaluation, losses, methods, models
 from mvcl.training import AdamW, Checkpoint, Config, Train, Views
 
 
+def _evaluation() -> evaluation.Channels:
+    """A linear combination of the channels and a classifier."""
+    return evaluation.Channels(  # paper, B
+        features="views",  # paper, B
+        of="transfer",  # paper, 4.3
+        labels_per_class=(10, 50, 100, 1000),  # paper, 4.3
+        draws=5,  # ours; released, one a seed
+        valid_fraction=0.25,  # released, src/eegdataset.py
+        probe=evaluation.ChannelProbe(  # paper, B
+            learning_rate=1e-3,  # released, main.py
+            weight_decay=5e-4,  # released, main.py
+            batch_size=128,  # released, main.py
+            epochs=40,  # paper, B
+            patience=7,  # released, main_bendr.py
+        ),
+    )
+
+
 def get_config() -> Config:
     """PhysioNet 2018, evaluated on SleepEDFx."""
     return Config(
@@ -84,20 +102,7 @@ def get_config() -> Config:
             evaluate_every=0,
         ),
         checkpoint=Checkpoint(every_steps=1000),
-        evaluation=evaluation.Channels(  # paper, B
-            features="views",  # paper, B
-            of="transfer",  # paper, 4.3
-            labels_per_class=(10, 50, 100, 1000),  # paper, 4.3
-            draws=5,  # ours; released, one a seed
-            valid_fraction=0.25,  # released, src/eegdataset.py
-            probe=evaluation.ChannelProbe(  # paper, B
-                learning_rate=1e-3,  # released, main.py
-                weight_decay=5e-4,  # released, main.py
-                batch_size=128,  # released, main.py
-                epochs=40,  # paper, B
-                patience=7,  # released, main_bendr.py
-            ),
-        ),
+        evaluation=_evaluation(),
     )
 
 
