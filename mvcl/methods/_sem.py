@@ -29,7 +29,12 @@ from mvcl.methods._objective import Measures, OfViews
 _KINDS: dict[str, Literal["none", "noise", "masked"]] = {"ae": "none", "dae": "noise", "mae": "masked"}
 _ENCODE_ROWS = 1024  # rows encoded at once over the whole split
 _PAIR_ROWS = 256  # rows of the batches over which a refresh measures the pairs' losses
-_WATCH_STARTS = 10  # K-means starts of a record of the clusters without new weights, at most
+_WATCH_STARTS = (
+    10  # K-means starts of a record: for all views, and at most for each view if W is not computed
+)
+_TRAINING = ("restart_optimizer", "last_batch", "uniform_biases", "k_means_starts")
+_PAPER = (False, False, False, 10)  # paper, Algorithm 1: one Adam, N/n steps; biases and starts are ours
+_RELEASED = (True, True, True, 100)  # released, train.py, network.py, metric.py
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,15 +49,18 @@ class Sem:
     entries, as in the released code; Eq. 8 has the sum.
     """
 
+    paper: bool = False
+    """Train as Algorithm 1 says: without restart_optimizer, last_batch and uniform_biases, and with 10 K-means starts,
+    which is ours."""
     as_released: bool = False
-    """Train as the released code does (SubmissionsIn/SEM, train.py), which the paper does not describe:
+    """Train as the released code does (SubmissionsIn/SEM, train.py), which the paper does not describe: with
     restart_optimizer, last_batch and uniform_biases, and 100 K-means starts."""
     restart_optimizer: bool = False
-    """Start with a new Adam state in every contrastive epoch after the first; in the first, only the embedding
-    layer's state is new. Needs a constant learning rate."""
+    """Start with new moments of the gradients in every contrastive epoch after the first. In the first, the embedding
+    layer's are new in any case: it is not pre-trained."""
     last_batch: bool = False
-    """Use the examples that are left at the end of an epoch as a smaller last batch; otherwise they are not used in
-    that epoch."""
+    """Use the examples that are left at the end of an epoch as a smaller last batch, if they are two or more; otherwise
+    they are not used in that epoch."""
     uniform_biases: bool = False
     """Draw initial biases from U(±1/sqrt(inputs)), as PyTorch does; otherwise they are zero."""
     k_means_starts: int = 10
@@ -103,20 +111,22 @@ class Sem:
         clusters = self.clusters or spec.classes
         if clusters < 2:
             raise ValueError(f"method.clusters must be at least 2 for data without classes, got {clusters}")
-        released = dataclasses.replace(
-            self, restart_optimizer=True, last_batch=True, uniform_biases=True, k_means_starts=100
+        if self.paper and self.as_released:
+            raise ValueError("method.paper and method.as_released exclude each other, got both")
+        training: dict[str, Any] = dict(
+            zip(_TRAINING, _RELEASED if self.as_released else _PAPER if self.paper else ())
         )
-        return SemLearner(spec, released if self.as_released else self, clusters)
+        return SemLearner(spec, dataclasses.replace(self, **training), clusters)
 
 
 class SemLearner(Learner):
     has_level = False
     one_encoder = False
+    restarts_parts = True
 
     def __init__(self, spec: Specification, options: Sem, clusters: int) -> None:
         self.options, self.clusters = options, clusters
         self.dimension, self.last_batch = options.embedding, options.last_batch
-        self.restarts_parts = options.restart_optimizer
         self.together = spec.classes if spec.classes > 1 else clusters  # clusters of all views together
         self.k = len(spec.shapes)
         self.weighs = losses.takes(spec.objective).pair_weights
@@ -137,6 +147,7 @@ class SemLearner(Learner):
     def loss(self, params: Any, statistics: Any, batch: Batch, objective: OfViews) -> LossAndMore:
         net, lam, inputs = self.network(params, statistics), self.options.lam, batch.inputs
         x, there = _tables(batch.draw(batch.inputs), inputs.get("present"))
+        x, there = [view[: batch.examples] for view in x], batch.counted(there)
         corrupted = x
         if self.corruption != "none":  # new noise at every step
             key = key_of_batch(statistics, inputs)
@@ -183,14 +194,14 @@ class SemLearner(Learner):
         return _concatenated(net.embed(h), there, fill=output == "head")
 
     def restarts(self, step: int, steps_per_epoch: int) -> tuple[str, ...]:
-        """The embedding layer, untrained so far, before the first contrastive epoch; later everything."""
-        if not self.restarts_parts:
-            return ()
+        """The embedding layer before the first contrastive epoch, as Algorithm 1 pre-trains the autoencoders only; with
+        `restart_optimizer` everything before each later one."""
         epoch, within = divmod(step, steps_per_epoch)
         since = epoch - self.options.pretrain_epochs
         if within or since < 0:
             return ()
-        return ("encoder", "head", "decoder") if since else ("head",)
+        later = ("encoder", "head", "decoder") if self.options.restart_optimizer else ()
+        return later if since else ("head",)
 
     def due(self, step: int, steps_per_epoch: int) -> bool:
         watched = self.options.watch_epochs * steps_per_epoch
@@ -211,16 +222,15 @@ class SemLearner(Learner):
         of_hidden = step <= self.options.pretrain_epochs * steps_per_epoch
         compared, weighted = h if of_hidden else z, self._weighted(step, steps_per_epoch)
         starts = self.options.k_means_starts
-        k_means = partial(
-            metrics.k_means,
-            starts=starts if weighted else min(starts, _WATCH_STARTS),
-            mini_batch_above=self.options.mini_batch_above,
-        )
+        if not weighted or self.options.weights != "cmi":
+            starts = min(starts, _WATCH_STARTS)
+        k_means = partial(metrics.k_means, mini_batch_above=self.options.mini_batch_above)
         labels = np.full(there.T.shape, -1, np.int32)  # -1: missing views
         for view, here, into in track(zip(compared, there.T, labels), "K-means", self.k, "views"):
-            into[here] = k_means(view[here], min(self.clusters, int(here.sum())))[0]
+            into[here] = k_means(view[here], min(self.clusters, int(here.sum())), starts=starts)[0]
         joined = np.asarray(_concatenated(jnp.asarray(compared), jnp.asarray(there.T), fill=not of_hidden))
-        record = {"clusters": labels, "clusters_all": k_means(joined, min(self.together, len(joined)))[0]}
+        together = k_means(joined, min(self.together, len(joined)), starts=_WATCH_STARTS)[0]
+        record = {"clusters": labels, "clusters_all": together}
         record |= pair_measures(z, there.T, self.pair)
         if not weighted:
             return statistics, record

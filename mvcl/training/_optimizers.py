@@ -109,25 +109,29 @@ class Lars(Optimizer):
 def _clip_by_trust_ratio(trust: float, learning_rate: optax.Schedule) -> Rule:
     """Multiplies a gradient g of parameters p by min(1, trust |p| / (learning rate |g|)); by 1 where p is zero."""
 
-    def update(gradient: Any, count: jax.Array, params: Any) -> Any:
+    def update(gradient: Any, state: optax.ScaleByScheduleState, params: Any) -> Any:
         def clipped(g: jax.Array, p: jax.Array) -> jax.Array:
             length = jnp.linalg.norm(p.ravel())
-            step = learning_rate(count) * jnp.linalg.norm(g.ravel())
+            step = learning_rate(state.count) * jnp.linalg.norm(g.ravel())
             longer = (length > 0) & (step > trust * length)
             return g * jnp.where(longer, trust * length / jnp.where(longer, step, 1), 1)
 
-        return jax.tree.map(clipped, gradient, params), count + 1
+        return jax.tree.map(clipped, gradient, params), optax.ScaleByScheduleState(state.count + 1)
 
-    return optax.GradientTransformation(lambda params: jnp.zeros((), jnp.int32), update)
+    start = optax.ScaleByScheduleState(jnp.zeros((), jnp.int32))
+    return optax.GradientTransformation(lambda params: start, update)
 
 
 OPTIMIZERS: dict[str, Callable[[], Optimizer]] = {"sgd": Sgd, "adamw": AdamW, "lars": Lars}
 
 
 def build(
-    optimizer: Optimizer, *, examples: int, steps: int, steps_per_epoch: int
+    optimizer: Optimizer, *, examples: int, steps: int, steps_per_epoch: int, parts: tuple[str, ...] = ()
 ) -> tuple[Rule, optax.Schedule]:
-    """The update rule of a run of so many steps with n = `examples` in a batch, and its learning-rate schedule."""
+    """The update rule of a run of so many steps with n = `examples` in a batch, and its learning-rate schedule.
+
+    The rule has a state for each of `parts`, first keys of the parameters, so that they can `restart`.
+    """
     if optimizer.warmup_epochs < 0:
         raise ValueError(f"optimizer.warmup_epochs must be at least 0, got {optimizer.warmup_epochs}")
     if not 0 <= optimizer.warmup_share <= 0.5 or (optimizer.warmup_share and optimizer.warmup_epochs):
@@ -159,7 +163,9 @@ def build(
     rule = optimizer.transformation(
         learning_rate, decay if optimizer.decays == "all" else optax.masked(decay, decay_mask)
     )
-    if optimizer.clip_norm is not None:
+    if parts:
+        rule = optax.partition(dict.fromkeys(parts, rule), _part)
+    if optimizer.clip_norm is not None:  # one norm over all parts
         rule = optax.chain(optax.clip_by_global_norm(optimizer.clip_norm), rule)
     return rule, learning_rate
 
@@ -178,31 +184,29 @@ decay_mask = partial(
 """Mask of decayed parameters: True for two or more dimensions, but for a `bias` and the `scale` of a norm."""
 
 
-def by_part(
-    rule: Rule, optimizer: Optimizer, names: tuple[str, ...], examples: int
-) -> optax.GradientTransformationExtraArgs:
-    """The rule with a state for each part of the parameters, so that parts can start again on their own."""
-    rate = peak(optimizer, examples)
-    varies = optimizer.warmup_epochs > 0 or optimizer.end_learning_rate != rate
-    if varies or optimizer.end_weight_decay not in (None, optimizer.weight_decay):
-        raise ValueError(
-            "an optimiser that starts again needs a constant learning rate and weight decay, or its schedule starts "
-            f"again too; use --optimizer.warmup-epochs 0 --optimizer.end-learning-rate {rate}"
-        )
-    if optimizer.clip_norm is not None:
-        raise ValueError(
-            "an optimiser that starts again has a state for each part of the network, over which "
-            f"optimizer.clip_norm = {optimizer.clip_norm:g} cannot take one norm; use --optimizer.clip-norm None"
-        )
+_part = partial(jax.tree_util.tree_map_with_path, lambda path, _: path[0].key)  # each parameter's first key
 
-    def parts(params: Any) -> Any:
-        return jax.tree_util.tree_map_with_path(lambda path, _: path[0].key, params)
 
-    return optax.partition(dict.fromkeys(names, rule), parts)
+def _by_part(x: Any) -> bool:
+    return isinstance(x, optax.PartitionState)
 
 
 def restart(rule: Rule, state: dict[str, Any], parts: tuple[str, ...]) -> dict[str, Any]:
-    """The state with a new optimiser state for these parts."""
-    new, old = rule.init(state["params"]), state["opt"]
-    inner = {name: (new if name in parts else old).inner_states[name] for name in old.inner_states}
-    return {**state, "opt": old._replace(inner_states=inner)}
+    """The state with new moments for these parts; the schedules of learning rate and weight decay go on."""
+
+    def is_schedule(x: Any) -> bool:  # a state that has a count and no moments
+        return getattr(x, "_fields", None) == ("count",)
+
+    def renewed(new: Any, old: Any) -> Any:
+        return jax.tree.map(lambda n, o: o if is_schedule(o) else n, new, old, is_leaf=is_schedule)
+
+    def of_parts(new: Any, old: Any) -> Any:
+        if not _by_part(old):
+            return old
+        inner = {name: renewed(new.inner_states[name], old.inner_states[name]) for name in parts}
+        return old._replace(inner_states={**old.inner_states, **inner})
+
+    return {
+        **state,
+        "opt": jax.tree.map(of_parts, rule.init(state["params"]), state["opt"], is_leaf=_by_part),
+    }

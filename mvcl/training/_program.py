@@ -72,8 +72,7 @@ def build(config: Config, outline: data.Outline) -> Program:
     and part of the state, have them in common, so that runs one after the other compile once.
 
     Raises:
-      ValueError: a batch does not divide over the devices, or is larger than the split; or the method's options do
-        not allow this optimiser.
+      ValueError: a batch does not divide over the devices, or is larger than the split.
     """
     mesh = make_mesh(config.mesh)
     unread: Any = {f.name: f.default for f in dataclasses.fields(Train) if "unread" in f.metadata}
@@ -102,17 +101,16 @@ def _built(config: Config, outline: data.Outline, mesh: Mesh) -> Program:
     """`build` for any seed, which `init` and `views` take as their first argument."""
     n, k, train, spec = config.examples, config.views.k, config.train, outline.spec
     learner = _learner(config, outline, mesh)
+    learner.last_batch &= outline.examples % n != 1  # one example has no negatives
     rows = rows_per_device(config, outline.examples, mesh, learner)
     steps_per_epoch = data.epoch_steps(outline.examples, n, last_batch=learner.last_batch)
     steps = round(train.epochs * steps_per_epoch) if train.steps is None else train.steps
     if steps < 1:
         raise ValueError(f"train.epochs = {train.epochs} is less than one step of {n} examples")
+    parts = tuple(jax.eval_shape(learner.init, jax.random.key(0))[0]) if learner.restarts_parts else ()
     rule, learning_rate = _optimizers.build(
-        config.optimizer, examples=n, steps=steps, steps_per_epoch=steps_per_epoch
+        config.optimizer, examples=n, steps=steps, steps_per_epoch=steps_per_epoch, parts=parts
     )
-    if learner.restarts_parts:
-        names = tuple(jax.eval_shape(learner.init, jax.random.key(0))[0])
-        rule = _optimizers.by_part(rule, config.optimizer, names, n)
     takes = losses.takes(config.objective)
     of_views = partial(
         losses.of_views(config.objective, config.views.global_views), **learner.objective_options
@@ -337,11 +335,10 @@ def rows_per_device(config: Config, examples: int, mesh: Mesh, learner: methods.
             "devices with --mesh.data"
         )
     last = examples % n if last_batch else 0
-    if last == 1 or last % mesh.size:
-        fault = f"{last} examples, which do not divide over {mesh.size} devices; use --mesh.data 1"
-        fault = "one example, which has no negatives; use" if last == 1 else f"{fault}, or"
+    if last % mesh.size:
         raise ValueError(
-            f"the last batch of an epoch has {fault} another --train.batch-size than {n}, or leave the last batch out"
+            f"the last batch of an epoch has {last} examples, which do not divide over {mesh.size} devices; use "
+            f"--mesh.data 1, or another --train.batch-size than {n}, or leave the last batch out"
         )
     for count, batch in ((rows, "batch"), (last // mesh.size, "last batch of an epoch")):
         if group is not None and count % group:

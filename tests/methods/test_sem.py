@@ -153,6 +153,26 @@ def test_missing_views(rng):
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
 
 
+@pytest.mark.parametrize("missing", [False, True])
+def test_rows_that_fill_the_devices_do_not_count(rng, missing):
+    learner = build()
+    params, statistics = started(learner)
+    inputs = batch(rng, present=rng.random((N, 3)) < 0.7) if missing else batch(rng)
+    if not missing:
+        del inputs["present"]
+    filled = jax.tree.map(lambda x: np.concatenate([x, x[:4]]), inputs)
+
+    @jax.jit
+    def of(inputs):
+        return learner.loss(
+            params, statistics, methods.Batch(inputs, draw, None, N), losses.of_views(OBJECTIVE)
+        )
+
+    (total, (_, z, measures)), (expected, (_, _, same)) = of(filled), of(inputs)
+    assert z.shape[1] == N
+    np.testing.assert_allclose([total, *measures.values()], [expected, *same.values()], rtol=1e-6)
+
+
 def test_concatenates_features_of_all_views(rng):
     learner = build()
     params, statistics = started(learner)
@@ -169,22 +189,29 @@ def test_concatenates_features_of_all_views(rng):
     np.testing.assert_array_equal(learner.features(params, statistics, inputs, "encoder")[0, 4:8], 0)
 
 
-def test_optimiser_restarts_follow_the_released_code():
-    """The embedding layer before the first contrastive epoch; all parts before each later one."""
-    assert build().restarts(10, 5) == ()
-    restarts = build(dataclasses.replace(SMALL, restart_optimizer=True)).restarts
+def test_optimiser_restarts_follow_the_paper_or_the_released_code():
+    """The embedding layer before the first contrastive epoch, in both; all parts before each later one if released."""
     every = ("encoder", "head", "decoder")
-    expected = [(), (), (), (), ("head",), (), every, (), every, ()]
-    assert [restarts(step, 2) for step in range(10)] == expected
+    for restart, later in ((False, ()), (True, every)):
+        restarts = build(dataclasses.replace(SMALL, restart_optimizer=restart)).restarts
+        expected = [(), (), (), (), ("head",), (), later, (), later, ()]
+        assert [restarts(step, 2) for step in range(10)] == expected
     assert set(jax.eval_shape(build().init, jax.random.key(0))[0]) == set(every)
 
 
-def test_as_released_is_its_parts():
-    released = dataclasses.replace(SMALL, as_released=True)
-    parts = {"restart_optimizer": True, "last_batch": True, "uniform_biases": True, "k_means_starts": 100}
-    learner = build(released)
-    assert (learner.last_batch, learner.restarts_parts, build().last_batch) == (True, True, False)
-    assert learner.options == dataclasses.replace(released, **parts)
+@pytest.mark.parametrize(("flag", "on", "starts"), [("paper", False, 10), ("as_released", True, 100)])
+def test_the_papers_and_the_released_training_are_their_parts(flag, on, starts):
+    parts = {"restart_optimizer": on, "last_batch": on, "uniform_biases": on, "k_means_starts": starts}
+    opposite = {
+        "restart_optimizer": not on,
+        "last_batch": not on,
+        "uniform_biases": not on,
+        "k_means_starts": 3,
+    }
+    asked = dataclasses.replace(SMALL, **opposite, **{flag: True})
+    learner = build(asked)
+    assert (learner.last_batch, learner.restarts_parts) == (on, True)
+    assert learner.options == dataclasses.replace(asked, **parts)
 
 
 def test_initial_weights_and_biases_are_those_of_pytorch():
@@ -269,6 +296,18 @@ def test_clusters_of_all_views_are_those_of_a_view_without_classes(rng):
     assert len(np.unique(record["clusters_all"])) == 4
 
 
+@pytest.mark.parametrize(("kind", "step", "starts"), [("cmi", 10, 12), ("jsd", 10, 10), ("cmi", 15, 10)])
+def test_many_starts_are_for_clusters_that_give_weights(rng, monkeypatch, kind, step, starts):
+    """And the clusters of all views have 10 in any case, so that runs compare."""
+    seen, real = [], metrics.k_means
+    monkeypatch.setattr(
+        metrics, "k_means", lambda *x, starts, **more: (seen.append(starts), real(*x, **more))[1]
+    )
+    learner = build(dataclasses.replace(SMALL, weights=kind, k_means_starts=12))
+    learner.refresh(*started(learner), {"views": two_groups(rng)}, step, 5)
+    assert seen == [starts] * 3 + [10]
+
+
 @pytest.mark.parametrize("kind", some(["cmi", "jsd", "mmd", "none"], fast=["cmi", "jsd", "none"]))
 def test_weights_of_views_with_missing_rows(rng, kind):
     """Each pair uses the rows with both views."""
@@ -302,6 +341,7 @@ def own_pair_loss(x, y):
         ({}, losses.mv_infonce, "needs objective all_pairs, got mv_infonce"),
         ({"update_epochs": 0}, OBJECTIVE, "method.update_epochs must be at least 1, got 0"),
         ({"hidden": ()}, OBJECTIVE, "method.hidden must have"),
+        ({"paper": True, "as_released": True}, OBJECTIVE, "paper and method.as_released exclude each other"),
     ],
 )
 def test_raises_on_incompatible_options(change, of, message):

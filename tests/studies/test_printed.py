@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from mvcl import losses, metrics, studies, training
+from mvcl.methods import _sem
 from mvcl.studies import select
 from mvcl.training import _optimizers
 
@@ -211,6 +212,10 @@ def test_encoder_passes_are_equal_within_a_column():
         ("control_energy_weight", ("objective", "views.k")),
         ("control_m3g", ("objective",)),
         ("control_poly_view_rho", ("objective",)),
+        (
+            "control_sem_training",
+            tuple(f"method.{name}" for name in (*_sem._TRAINING, "paper", "as_released")),
+        ),
     ],
 )
 def test_configs_of_a_control_differ_in_what_is_compared_only(name, free):
