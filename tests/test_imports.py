@@ -18,7 +18,7 @@ ALLOWED = {
     "augment": set(),
     "data": {"augment"},
     "methods": {"losses", "metrics", "transport", "models", "augment"},
-    "evaluation": {"metrics", "data"},
+    "evaluation": {"metrics", "data", "augment"},
     "report": {"metrics", "evaluation", "training"},
     "training": {"augment", "data", "models", "methods", "evaluation", "metrics", "losses", "transport"},
     "studies": {"training", "metrics"},

@@ -14,6 +14,7 @@ import numpy as np
 import optax
 
 from mvcl._progress import during, track
+from mvcl.augment import Policy
 from mvcl.evaluation._evaluation import (
     Arrays,
     Augmented,
@@ -71,6 +72,9 @@ class LinearProbe:
     crop_padding: int = 0
     """With augment: instead of resized crops, crops of the image's size after its borders are reflected by this many
     pixels, 4 in Koromilas 2025's code for CIFAR. 0: resized crops."""
+    policy: Policy | None = None
+    """With augment: this policy in place of crops and flips, at the size and with the normalisation of the evaluation;
+    Jeon 2025's code for CIFAR-10 has jitter and grayscale too."""
 
     def __post_init__(self) -> None:
         if not self.learning_rates or not min(self.learning_rates) > 0:
@@ -85,6 +89,11 @@ class LinearProbe:
             raise ValueError(
                 "linear.milestones must be given for linear.decay=steps and for no other, got "
                 f"{self.milestones} for {self.decay}"
+            )
+        if self.policy is not None and (self.crop_padding or not self.augment):
+            raise ValueError(
+                "linear.policy needs linear.augment=True and linear.crop_padding=0, got "
+                f"{self.augment} and {self.crop_padding}"
             )
         if any(epoch < 1 for epoch in self.milestones):
             raise ValueError(f"linear.milestones must be epochs of at least 1, got {self.milestones}")
@@ -108,8 +117,7 @@ class LinearProbe:
     def augmented(self, encode: Augmented, split: str, rows: int, seed: int) -> Batches:
         """The batches of the probe's steps under augmentation, for a split of this many rows."""
         size, per_epoch = self.steps(rows)
-        options = {"batch_size": size, "steps": self.epochs * per_epoch, "crop_padding": self.crop_padding}
-        return encode(split, seed=seed, **options)
+        return encode(split, probe=self, batch_size=size, steps=self.epochs * per_epoch, seed=seed)
 
     def factors(self, rows: int) -> np.ndarray:
         """Multiples of the learning rates at each step, for a training split of this many rows."""
@@ -137,7 +145,8 @@ class LinearProbe:
             "constant": "no decay",
             "steps": f"a tenth of it from epochs {', '.join(map(str, self.milestones))}",
         }
-        drawn = "fresh crops and flips each epoch" if self.augment else "no augmentation"
+        drawn = "crops and flips" if self.policy is None else "views of a policy of its own"
+        drawn = f"fresh {drawn} each epoch" if self.augment else "no augmentation"
         drawn += f" (borders of {self.crop_padding} pixels)" if self.augment and self.crop_padding else ""
         return (
             f"a linear layer on {rows} labels, SGD with momentum {self.momentum:g}, learning rate {rates} with "
@@ -238,6 +247,8 @@ class Classification(Evaluation):
     """Neighbours of the weighted k-NN; at most the size of the training split."""
     knn_temperature: float = 0.07
     """Temperature of the k-NN's weights e^{cos / temperature}."""
+    knn_head: bool = False
+    """Also the k-NN of the projection head's output, `k-NN, head`, beside that of the encoder's."""
     labels_per_class: tuple[int, ...] = (5, 10)
     """Labels per class of the few-label probes."""
     draws: int = 10
@@ -251,6 +262,8 @@ class Classification(Evaluation):
     def check(self, splits: Splits) -> None:
         train, _ = self.splits(tuple(splits))
         spec = splits[train].spec
+        if self.knn_head and self.features != "encoder":
+            raise ValueError(f"evaluation.knn_head needs evaluation.features=encoder, got {self.features}")
         if self.linear is None:
             return
         if self.linear.augment and (spec.given or len(spec.shapes) > 1):
@@ -266,17 +279,21 @@ class Classification(Evaluation):
         return named_splits(self.of, available)
 
     def measure(self, features: Arrays, splits: Splits) -> list[Result]:
-        """Test accuracies named "k-NN", "linear" and "<c> labels/class"."""
+        """Test accuracies named "k-NN", "k-NN, head", "linear" and "<c> labels/class"."""
         train, test, classes = self._rows(features, splits)
         n, m = len(train[0]), len(test[0])
         of_class = np.bincount(train[1], minlength=classes)
-        with during("k-NN"):
-            _, nearest = self.score(features, splits)
+        results, names = [], self.splits(tuple(splits))
         how = (
             f"test accuracy of a vote of the {min(self.knn_k, n)} nearest of {n} training rows by cosine, "
             f"weights exp(cos/{self.knn_temperature:g}), {m} test rows"
         )
-        results = [Result("k-NN", nearest, None, how)]
+        for end in ("", ", head"):
+            of = {name: features[f"{name}{end}"] for name in names if f"{name}{end}" in features}
+            if of:  # the raw input has no head
+                with during(f"k-NN{end}"):
+                    _, nearest = self.score(of, splits)
+                results.append(Result(f"k-NN{end}", nearest, None, how))
         if of_class.max() < 5:
             why = f"not measured: choosing the penalty needs 5 rows of a class, the largest has {of_class.max()}"
             results.append(Result("linear", None, None, why))

@@ -21,9 +21,9 @@ Rows = tuple[np.ndarray, np.ndarray]
 Batches = Iterable[Rows]
 """The rows of each step of a probe."""
 Augmented = Callable[..., Batches]
-"""(split, *, batch_size, steps, seed, crop_padding) -> the features and labels of `steps` shuffled batches of a split
-under fresh augmentations. Images are cropped as `LinearProbe.crop_padding` says; a row has another crop in every epoch.
-The last rows of an epoch that do not fill a batch are not used in it."""
+"""(split, *, probe, batch_size, steps, seed) -> the features and labels of `steps` shuffled batches of a split under
+fresh augmentations, those of a `LinearProbe`; a row has another view in every epoch. The last rows of an epoch that do
+not fill a batch are not used in it."""
 _COLUMNS = 12  # of a table as text, and names of a list
 
 

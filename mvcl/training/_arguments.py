@@ -47,6 +47,7 @@ CHOICES: dict[str, Mapping[str, Callable[[], Any]]] = {
     "method.fusion": {"mlp": models.MLPHead},
     "evaluation": evaluation.EVALUATIONS,
     "evaluation.linear": {"sgd": evaluation.LinearProbe},
+    "evaluation.linear.policy": augment.POLICIES,
     "optimizer": _optimizers.OPTIMIZERS,
 }
 """The fields of a config whose value is chosen by name, `FIELD:NAME`, with what each name makes."""

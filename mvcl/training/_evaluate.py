@@ -127,7 +127,7 @@ def encode(
     """Features and labels of splits; None encodes the splits that the evaluation needs."""
     reading = data.Reading(run.config.train.corrupt_limit)
     features, readable = encode_readable(run, state, reading, splits=splits)
-    return features, {name: readable[name].labels for name in features}
+    return features, {name: readable[name.removesuffix(", head")].labels for name in features}
 
 
 def encode_readable(
@@ -140,7 +140,8 @@ def encode_readable(
     """Features of the readable examples of splits; and all splits, those restricted to these examples.
 
     Without a state the inputs themselves are the features, as rows: images at the encoder's size, or all views. `row`
-    names the encoder in reports; None encodes the splits that the evaluation needs.
+    names the encoder in reports; None encodes the splits that the evaluation needs. The head's output of a split, if
+    the evaluation needs that too, is `SPLIT, head`.
     """
     apply = jax.tree_util.Partial(run.program.rows)
     if state is not None:
@@ -151,6 +152,8 @@ def encode_readable(
     for name in run.config.evaluation.splits(tuple(run.splits)) if splits is None else splits:
         stream, options = in_order(run, name, f"{row}: encoding {name}", reading, crop=host_crop(run))
         features[name], index = evaluation.encode(apply, stream, **options)
+        if state is not None and (width := run.program.head):
+            features[name], features[f"{name}, head"] = np.split(features[name], [-width], axis=1)
         readable[name] = run.splits[name].only(index)
     return features, readable
 
@@ -196,14 +199,14 @@ def check_split(run: Run, name: str) -> None:
         raise ValueError(f"--split must be one of {', '.join(whole)}, got {name!r}")
 
 
-def policy(config: Config, crop_padding: int = 0) -> augment.Policy:
-    """Random crop and flip, normalised as the evaluation."""
-    return dataclasses.replace(
-        _program.evaluation_policy(config, None),
-        random_crop=True,
-        crop_padding=crop_padding,
-        flip_probability=config.policies[0].flip_probability,
-    )
+def policy(config: Config, probe: evaluation.LinearProbe) -> augment.Policy:
+    """The probe's own, or random crop and flip; of the size and normalised as the evaluation."""
+    plain, flips = _program.evaluation_policy(config, None), config.policies[0].flip_probability
+    if probe.policy is not None:
+        of = {name: getattr(plain, name) for name in ("image_size", "mean", "std")}
+        return dataclasses.replace(probe.policy, **of)
+    crops = {"random_crop": True, "crop_padding": probe.crop_padding}
+    return dataclasses.replace(plain, flip_probability=flips, **crops)
 
 
 def augmented(run: Run, state: _program.State, reading: data.Reading) -> evaluation.Augmented:
@@ -217,9 +220,9 @@ def augmented(run: Run, state: _program.State, reading: data.Reading) -> evaluat
     sharding = program.batch_sharding if program.mesh.size > 1 else None
 
     def batches(
-        split: str, *, batch_size: int, steps: int, seed: int, crop_padding: int
+        split: str, *, probe: evaluation.LinearProbe, batch_size: int, steps: int, seed: int
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        whole, used = run.splits[split], [policy(run.config, crop_padding)]
+        whole, used = run.splits[split], [policy(run.config, probe)]
 
         def features(state: _program.State, inputs: Any) -> jax.Array:
             images, epoch, index = inputs["images"], inputs["epoch"], inputs["index"]

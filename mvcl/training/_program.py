@@ -37,6 +37,7 @@ class Program:
       views: batch -> (n, k, H, W, C) views, or a tuple of k arrays (n, ...) for given views and for sizes that differ.
       apply: (state, inputs) -> (b, d) features; the inputs are (b, H, W, C) float32 or uint8 images, or the output of
         `mvcl.data.inputs`.
+      head: how many of the features of `apply`, the last, are the head's beside the encoder's; 0: no such.
       rows: inputs -> (b, d) rows: images as the encoder sees them, or all given views.
       learning_rate: step -> learning rate.
       chance: () -> the objective's chance level; None if the method minimises something else.
@@ -54,6 +55,7 @@ class Program:
     step: Callable[[State, Any], tuple[State, dict[str, jax.Array]]]
     views: Callable[[Any], Any]
     apply: Callable[[State, Any], jax.Array]
+    head: int
     rows: Callable[[Any], jax.Array]
     learning_rate: optax.Schedule
     chance: Callable[[], jax.Array] | None
@@ -74,7 +76,8 @@ def build(config: Config, outline: data.Outline) -> Program:
     Raises:
       ValueError: a batch does not divide over the devices, or is larger than the split.
     """
-    mesh = make_mesh(config.mesh)
+    mesh, protocol = make_mesh(config.mesh), config.evaluation
+    both = isinstance(protocol, Classification) and protocol.knn_head
     unread: Any = {f.name: f.default for f in dataclasses.fields(Train) if "unread" in f.metadata}
     read = dataclasses.replace(
         config,
@@ -82,7 +85,7 @@ def build(config: Config, outline: data.Outline) -> Program:
         train=dataclasses.replace(config.train, **unread),
         mesh=_config.Mesh(),
         checkpoint=_config.Checkpoint(),
-        evaluation=Classification(features=config.evaluation.features),
+        evaluation=Classification(features=protocol.features, knn_head=both),
     )
     try:
         hash((read, outline))
@@ -132,7 +135,7 @@ def _built(config: Config, outline: data.Outline, mesh: Mesh) -> Program:
     if train.microbatch is not None and train.microbatch < rows:
         microbatches = _sharding.microbatches(train.microbatch, rows, mesh)
     step = _step(config, steps, learner, rule, objective, draw, microbatches)
-    apply, plain = _apply(config, spec, learner)
+    apply, plain, head = _apply(config, spec, learner)
     state = jax.tree.map(partial(placed, mesh=mesh), jax.eval_shape(init, np.uint32(0)))
     sharding = jax.tree.map(lambda x: x.sharding, state)
     restart, level = partial(_optimizers.restart, rule), jax.jit(chance, out_shardings=replicated)
@@ -147,6 +150,7 @@ def _built(config: Config, outline: data.Outline, mesh: Mesh) -> Program:
         step=jax.jit(step, donate_argnums=0, out_shardings=(sharding, replicated)),
         views=jax.jit(draw),
         apply=apply,
+        head=head,
         rows=plain,
         learning_rate=jax.jit(learning_rate),
         chance=partial(level, np.uint32(0)) if learner.has_level else None,
@@ -227,9 +231,10 @@ def _step(
     return step
 
 
-def _apply(config: Config, spec: data.ExampleSpec, learner: methods.Learner) -> tuple[Any, Any]:
-    """`apply` and `rows` of a `Program`; images are transformed by the evaluation policy."""
-    output, policy = config.evaluation.features, evaluation_policy(config, spec)
+def _apply(config: Config, spec: data.ExampleSpec, learner: methods.Learner) -> tuple[Any, Any, int]:
+    """`apply`, `rows` and `head` of a `Program`; images are transformed by the evaluation policy."""
+    protocol, output, policy = config.evaluation, config.evaluation.features, evaluation_policy(config, spec)
+    both = isinstance(protocol, Classification) and protocol.knn_head
     crop = spec.image_shape is None  # from the host
     view = jax.vmap(  # deterministic: the key draws nothing
         lambda image: augment.apply_policy(policy, jax.random.key(0), image, cropped=crop)
@@ -239,16 +244,22 @@ def _apply(config: Config, spec: data.ExampleSpec, learner: methods.Learner) -> 
             f"evaluation.features must be one of {', '.join(learner.outputs)} for method "
             f"{type(config.method).__name__}, got {output!r}"
         )
+    if both and (not learner.one_encoder or isinstance(config.method, methods.Supervised)):
+        raise ValueError(
+            "evaluation.knn_head needs one encoder with a projection head, got method "
+            f"{type(config.method).__name__}"
+        )
 
     def apply(state: State, inputs: Any) -> jax.Array:
         x = inputs if spec.given else {"images": view(inputs)}
-        return learner.features(*evaluated(state), x, output)
+        found = [learner.features(*evaluated(state), x, name) for name in (output, "head")[: 1 + both]]
+        return jnp.concatenate(found, axis=1) if both else found[0]  # XLA merges the encoder's passes
 
     def rows(inputs: Any) -> jax.Array:
         parts = inputs["views"] if spec.given else (view(inputs),)
         return jnp.concatenate([jnp.nan_to_num(x).reshape((x.shape[0], -1)) for x in parts], axis=1)
 
-    return apply, rows
+    return apply, rows, learner.dimension if both else 0
 
 
 def evaluation_policy(config: Config, spec: data.ExampleSpec | None) -> augment.Policy:

@@ -54,8 +54,8 @@ def test_probes_by_sgd_with_and_without_augmentation(rng, monkeypatch):
     fresh = evaluation.Domains(linear=dataclasses.replace(plain.linear, augment=True))
     asked = []
 
-    def augmented(split, *, batch_size, steps, seed, crop_padding):
-        assert crop_padding == 0
+    def augmented(split, *, probe, batch_size, steps, seed):
+        assert probe.crop_padding == 0
         asked.append((split, steps))
         names = ("a", "b") if split == "seen" else (split.removesuffix("/train"),)
         x = np.concatenate([features[f"{name}/train"] for name in names])

@@ -2,6 +2,7 @@
 
 import pytest
 
+from mvcl.augment import Policy
 from mvcl.evaluation import ChannelProbe, Clustering, LinearProbe, MaeProbe
 
 
@@ -14,6 +15,11 @@ from mvcl.evaluation import ChannelProbe, Clustering, LinearProbe, MaeProbe
         (LinearProbe, {"momentum": 1.0}, r"momentum must be in \[0, 1\)"),
         (LinearProbe, {"weight_decay": -1.0}, "weight_decay must be at least 0"),
         (LinearProbe, {"crop_padding": -1}, "crop_padding must be at least 0"),
+        (
+            LinearProbe,
+            {"policy": Policy(), "crop_padding": 4},
+            "policy needs .*crop_padding=0, got True and 4",
+        ),
         (LinearProbe, {"decay": "steps"}, "milestones must be given for linear.decay=steps"),
         (LinearProbe, {"milestones": (3,)}, "milestones must be given for linear.decay=steps"),
         (

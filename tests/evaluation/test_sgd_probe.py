@@ -101,8 +101,8 @@ def test_with_augmentation_the_batches_come_from_the_encoder(rng):
     assert "linear, SGD" not in results
     asked = []
 
-    def augmented(split, *, batch_size, steps, seed, crop_padding):
-        asked.append((split, batch_size, steps, crop_padding))
+    def augmented(split, *, probe, batch_size, steps, seed):
+        asked.append((split, batch_size, steps, probe.crop_padding))
         return evaluation.shuffled(features["train"], splits["train"].labels, batch_size=batch_size, epochs=2)
 
     *plain, result = protocol.measure_trained(features, splits, augmented, None)

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from parametrize import some
 
-from mvcl import augment, data, evaluation, models, training
+from mvcl import augment, data, evaluation, methods, models, training
+from mvcl.studies import changed
 from mvcl.training import Mesh, Train, _evaluate
 from mvcl.training._program import evaluated
 
@@ -34,16 +35,18 @@ def batches_of(config, steps=4, batch_size=16):
     run = training.prepare(config)
     state = run.program.init()
     stream = _evaluate.augmented(run, state, data.Reading())
-    return run, state, list(stream("train", batch_size=batch_size, steps=steps, seed=3, crop_padding=0))
+    probe = config.evaluation.linear
+    return run, state, list(stream("train", probe=probe, batch_size=batch_size, steps=steps, seed=3))
 
 
-def test_features_are_the_encoders_of_the_drawn_views():
-    run, state, batches = batches_of(config())
+@pytest.mark.parametrize("own", [None, augment.Policy(brightness=0.5, mean=(9.0,), flip_probability=0.3)])
+def test_features_are_the_encoders_of_the_drawn_views(own):
+    run, state, batches = batches_of(changed(config(), {"evaluation.linear.policy": own}))
     split = run.splits["train"]
-    policy = _evaluate.policy(run.config)
+    policy = _evaluate.policy(run.config, run.config.evaluation.linear)
     assert policy.random_crop
-    assert policy.flip_probability == 0.5
-    assert (policy.mean, policy.std, policy.brightness) == ((0.4,), (0.2,), 0.0)
+    assert (policy.flip_probability, policy.brightness) == ((0.3, 0.5) if own else (0.5, 0.0))
+    assert (policy.mean, policy.std, policy.image_size) == ((0.4,), (0.2,), 8)
     encoded = jax.jit(run.program.learner.features, static_argnums=3)
     params, statistics = evaluated(state)
     draw = jax.jit(lambda images, epoch, rows: augment.draw_views([policy], images, 1_000_006, epoch, rows))
@@ -56,6 +59,40 @@ def test_features_are_the_encoders_of_the_drawn_views():
         np.testing.assert_array_equal(labels, split.labels[distance.argmin(1)])
         assert len(set(distance.argmin(1))) == 16
     assert np.abs(batches[0][0].sum(0) - batches[1][0].sum(0)).max() > 1e-4
+
+
+def test_neighbours_of_encoder_and_head_in_one_encoding(monkeypatch):
+    few = data.Synthetic(
+        image_size=8, examples=24, classes=12
+    )  # of a class, so that only neighbours are measured
+    base = changed(config(data=few), {"evaluation.linear": None, "evaluation.knn_k": 3})
+    asked, both, of_head = (
+        [],
+        *(
+            training.prepare(changed(base, {f"evaluation.{name}": value}))
+            for name, value in (("knn_head", True), ("features", "head"))
+        ),
+    )
+    with monkeypatch.context() as counted:
+        encode = evaluation.encode
+        counted.setattr(evaluation, "encode", lambda *args, **kw: asked.append(1) or encode(*args, **kw))
+        state = both.program.init()
+        features, _ = training.encode(both, state)
+    assert len(asked) == 2
+    expected, _ = training.encode(of_head, state)
+    for name in ("train", "test"):
+        np.testing.assert_array_equal(features[f"{name}, head"], expected[name])
+        assert not np.allclose(features[name], expected[name])
+    protocol, splits = both.config.evaluation, both.splits
+    plain = {name: features[name] for name in ("train", "test")}
+    found = {result.name: result.value for result in protocol.measure(features, splits)}
+    assert found.pop("k-NN, head") == protocol.score(expected, splits)[1]
+    assert found == {
+        result.name: result.value for result in protocol.measure(plain, splits)
+    }  # the raw input's
+    for change in ({"evaluation.features": "head"}, {"method": methods.Supervised()}):
+        with pytest.raises(ValueError, match=r"evaluation\.knn_head needs"):
+            training.prepare(changed(base, {"evaluation.knn_head": True} | change))
 
 
 @pytest.mark.parametrize("sizes", some(["one", "different"], fast=["different"]))
