@@ -202,11 +202,11 @@ def check_split(run: Run, name: str) -> None:
 def policy(config: Config, probe: evaluation.LinearProbe) -> augment.Policy:
     """The probe's own, or random crop and flip; of the size and normalised as the evaluation."""
     plain, flips = _program.evaluation_policy(config, None), config.policies[0].flip_probability
-    if probe.policy is not None:
-        of = {name: getattr(plain, name) for name in ("image_size", "mean", "std")}
-        return dataclasses.replace(probe.policy, **of)
-    crops = {"random_crop": True, "crop_padding": probe.crop_padding}
-    return dataclasses.replace(plain, flip_probability=flips, **crops)
+    if (own := probe.policy) is not None:
+        return dataclasses.replace(own, image_size=plain.image_size, mean=plain.mean, std=plain.std)
+    return dataclasses.replace(
+        plain, random_crop=True, crop_padding=probe.crop_padding, flip_probability=flips
+    )
 
 
 def augmented(run: Run, state: _program.State, reading: data.Reading) -> evaluation.Augmented:
