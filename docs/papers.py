@@ -47,7 +47,8 @@ OFF: dict[str, dict[str, Any]] = {
     "Optimizer": {"clip_norm": None, "end_weight_decay": None},
     "Views": {"global_views": None, "policies": (), "round_to": None},
     "MultiEncoder": {"fusion": None, "encoders": ()},
-    "Classification": {"of": ""},
+    "Classification": {"of": "", "knn_head": False},
+    "LinearProbe": {"policy": None},
 }
 
 
