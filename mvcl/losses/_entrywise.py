@@ -13,6 +13,7 @@ from jax.typing import ArrayLike
 from mvcl import _checks, _numerics
 from mvcl.losses import _embeddings as emb
 from mvcl.losses import _lse
+from mvcl.losses._critics import Aggregation, exponent_or_function
 from mvcl.losses._declaration import Operands, declare
 from mvcl.losses._joint import mean_log_likelihood
 from mvcl.losses._lse import Pairs, Vectors
@@ -113,7 +114,7 @@ def poly_siglip(
     z: ArrayLike,
     scale: ArrayLike = 10.0,
     bias: ArrayLike = -10.0,
-    aggregation: Literal["geometric", "arithmetic", "harmonic"] | float = "geometric",
+    aggregation: Literal["geometric", "arithmetic", "harmonic"] | float | Aggregation = "geometric",
     *,
     normalize: bool = True,
     mask: ArrayLike | None = None,
@@ -137,7 +138,8 @@ def poly_siglip(
     Args:
       scale: factor of the inner products, the inverse of a temperature.
       bias: added to them.
-      aggregation: mean of the likelihoods: "geometric", "arithmetic", "harmonic", or a number, its ρ.
+      aggregation: mean of the likelihoods: "geometric", "arithmetic", "harmonic", or a number, its ρ; or a function, as
+        in `poly_view`.
       mask: a term exists where both of its views do, and k is then the number of views that the instance has; vectors
         without a partner stay negatives.
 
@@ -145,7 +147,7 @@ def poly_siglip(
       Scalar, float32 or wider. For coinciding unit vectors, a = scale + bias:
       log(1 + e^-a) + (n-1) log(1 + e^a).
     """
-    rho = _checks.aggregation("aggregation", aggregation)
+    rho = exponent_or_function(aggregation)
     e = emb.embedded(z, normalize, mask, axis_name, block_size)
     slope, shift = _checks.scalar("scale", scale, e.z.dtype), _checks.scalar("bias", bias, e.z.dtype)
     k, n, _ = e.z.shape

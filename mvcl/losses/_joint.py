@@ -8,9 +8,10 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
+from mvcl.losses import _critics, _lse
 from mvcl.losses import _embeddings as emb
-from mvcl.losses import _lse
-from mvcl.losses._declaration import declare
+from mvcl.losses._critics import Aggregation, Critic
+from mvcl.losses._declaration import declare, takes
 from mvcl.losses._lse import lse_union
 
 __all__ = ["mv_cl1", "mv_cl2", "mv_dhel", "mv_infonce", "poly_view", "sufficient_statistics"]
@@ -183,9 +184,10 @@ def mv_cl2(
 def poly_view(
     z: ArrayLike,
     temperature: ArrayLike = 0.1,
-    aggregation: Literal["geometric", "arithmetic", "harmonic"] | float = "geometric",
+    aggregation: Literal["geometric", "arithmetic", "harmonic"] | float | Aggregation = "geometric",
     negatives_of: Literal["other", "anchor"] = "other",
     *,
+    critic: Critic | None = None,
     normalize: bool = True,
     mask: ArrayLike | None = None,
     extra_negatives: ArrayLike | None = None,
@@ -203,38 +205,57 @@ def poly_view(
     geometric mean), and subtracts log n for log (k-1), so that its value is log((k-1)/n) more, with the same gradient.
     Koromilas 2025, Eq. 6, is k times the geometric one. At k = 2 all equal `nt_xent`. The loss falls as ρ grows.
 
-    Cost: k (k+1)/2 n² d multiply-adds in the forward pass.
+    Theorem 2.2 holds for any scalar function s of two views, `critic`, and Section 2.3.2 for other aggregations that
+    do not depend on the order of the views.
+
+    Cost: k (k+1)/2 n² d multiply-adds in the forward pass; with a critic, its k² n² scores and (k n)² numbers, in
+    blocks block_size k n.
 
     Args:
-      aggregation: mean of the likelihoods: "geometric", "arithmetic", "harmonic", or a number, its ρ.
+      temperature: not for a critic.
+      aggregation: mean of the likelihoods: "geometric", "arithmetic", "harmonic", or a number, its ρ. Or a function of
+        the log ℓ, (j, ...), of the other views of an instance, that returns (...), for j = 1 to k-1: `jnp.max`
+        over axis 0 keeps the nearest view.
       negatives_of: whose negatives join ℓ_iαβ: of the "other" view β, as in Eq. 14, or of the "anchor" α, as in
         Algorithm 1: { s(z_αi, z_γj) : j != i, every γ }.
+      critic: function of (m, d) and (n, d) vectors that returns their (m, n) scores s, which need not be symmetric;
+        None for <u, v> / temperature. Derivatives pass to arrays that it closes over. A missing view is a zero vector.
       mask: a term exists where both of its views do, and k is then the number of views that the instance has; vectors
         without a partner stay negatives.
 
     Returns:
       Scalar, float32 or wider. Where all vectors coincide it is log(k (n-1) + 1), the chance level.
     """
-    rho = _checks.aggregation("aggregation", aggregation)
+    rho = _critics.exponent_or_function(aggregation)
     _checks.option("negatives_of", negatives_of, ("other", "anchor"))
     e = emb.embedded(z, normalize, mask, axis_name, block_size)
-    s = emb.similarities(e, temperature, extra_negatives)
-    negative = emb.with_queue(s, _lse.within(s), emb.other_views_energy(s, diagonal=False))  # (k, n)
-    same = emb.same_instance(s)
+    if critic is None:
+        s = emb.similarities(e, temperature, extra_negatives)
+        negative = emb.with_queue(s, _lse.within(s), emb.other_views_energy(s, diagonal=False))  # (k, n)
+        same = emb.same_instance(s)
+    else:
+        f = _critics.checked(critic, temperature, takes(poly_view).options["temperature"])
+        e = dataclasses.replace(e, queue=emb.queue_embeddings(extra_negatives, e))
+        turned = f if negatives_of == "anchor" else lambda x, y: f(y, x).T
+        same, negative = _critics.same_instance(f, e.z, e.z), _critics.against_all(turned, e, e)
     negative = negative[None] if negatives_of == "other" else negative[:, None]
     log_likelihood = same - lse_union(same, jnp.broadcast_to(negative, same.shape))
     return mean_log_likelihood(log_likelihood, e.keep, rho, axis_name)
 
 
 def mean_log_likelihood(
-    log_likelihood: jax.Array, mask: jax.Array | None, rho: float, axis_name: str | None
+    log_likelihood: jax.Array, mask: jax.Array | None, rho: float | Aggregation, axis_name: str | None
 ) -> jax.Array:
-    """-mean_{i,α} of the logarithm of the power mean over β != α of ℓ[α, β, i]; (k, k, n) logarithms."""
+    """-mean_{i,α} of the logarithm of the power mean over β != α of ℓ[α, β, i], or of another; (k, k, n) logarithms."""
     k = log_likelihood.shape[0]
     exists = ~jnp.eye(k, dtype=bool)[:, :, None]
     if mask is not None:
         exists = exists & mask[:, None] & mask[None]
-    terms = _numerics.log_power_mean(log_likelihood, rho, 1, jnp.broadcast_to(exists, log_likelihood.shape))
+    if callable(rho):
+        terms = _critics.of_others(rho, log_likelihood, None if mask is None else exists)
+    else:
+        exist = jnp.broadcast_to(exists, log_likelihood.shape)
+        terms = _numerics.log_power_mean(log_likelihood, rho, 1, exist)
     return -emb.mean_where(terms, None if mask is None else exists.any(1), axis_name)
 
 
@@ -244,6 +265,8 @@ def sufficient_statistics(
     temperature: ArrayLike = 0.1,
     normalize_rest: bool = True,
     *,
+    critic: Critic | None = None,
+    aggregation: Aggregation | None = None,
     normalize: bool = True,
     mask: ArrayLike | None = None,
     extra_negatives: ArrayLike | None = None,
@@ -259,23 +282,41 @@ def sufficient_statistics(
     pseudocode. Eq. 22 lets j be i as well; Eq. 21 and the count of Theorem 2.4 do not. At k = 2 it equals
     `nt_xent`.
 
-    Cost: k² n² d multiply-adds in the forward pass.
+    Cost: k² n² d multiply-adds in the forward pass; with a critic as `poly_view`.
 
     Args:
+      temperature: not for a critic.
       normalize_rest: renormalise the mean of the other views; False is Eq. 24 to the letter.
+      critic: function of (m, d) and (n, d) vectors, the z and the q, that returns their (m, n) scores s; as in
+        `poly_view`.
+      aggregation: Q of Eq. 22 (2.4.2), a function of the other views, (j, ..., d), that returns q, (..., d), for j = 1
+        to k-1; None for their mean, Eq. 24.
       mask: q_αi exists where view α and another view of i do; only those are positives and negatives.
 
     Returns:
       Scalar, float32 or wider. Where all vectors coincide it is log(k (n-1) + 1), the chance level.
     """
     e = emb.embedded(z, normalize, mask, axis_name, block_size)
-    s = emb.similarities(e, temperature, extra_negatives)
     rest, rest_there = emb.mean_of_others(e)
+    if aggregation is not None:
+        shape = len(e.z), *e.z.shape
+        there = None if e.keep is None else jnp.broadcast_to(e.keep[None], shape[:3])
+        rest = _critics.of_others(aggregation, jnp.broadcast_to(e.z[None], shape), there)
     exists = None if e.keep is None or rest_there is None else e.keep & rest_there
     if normalize_rest:
         rest = _numerics.unit(rest)
-    # The mean of projected vectors is no longer than they are.
-    q = emb.scaled(dataclasses.replace(e, z=rest, keep=exists), temperature)
+    q = dataclasses.replace(e, z=rest, keep=exists)
+    if critic is not None:
+        f = _critics.checked(critic, temperature, takes(sufficient_statistics).options["temperature"])
+        e = dataclasses.replace(e, queue=emb.queue_embeddings(extra_negatives, e))
+        positive = jnp.diagonal(_critics.same_instance(f, e.z, rest)).T  # (k, n)
+        energy = lse_union(positive, _critics.against_all(f, e, q))
+        return emb.mean_where(energy - positive, exists, axis_name)
+    s = emb.similarities(e, temperature, extra_negatives)
+    # The mean of projected vectors is no longer than they are; another aggregation may be.
+    q = emb.scaled(
+        dataclasses.replace(q, projected=e.projected and (normalize_rest or aggregation is None)), temperature
+    )
     positive = jnp.sum(s.z * q.z, axis=-1)  # (k, n)
     others = _lse.against_all(s, q)
     return emb.mean_where(emb.with_queue(s, positive, others) - positive, exists, axis_name)

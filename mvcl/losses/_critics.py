@@ -1,0 +1,108 @@
+"""Scores of two views, and aggregations of many, that the caller writes."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.typing import ArrayLike
+
+from mvcl import _checks, _numerics
+from mvcl.losses import _embeddings as emb
+from mvcl.losses import _lse
+from mvcl.losses._lse import Vectors
+
+Critic = Callable[[jax.Array, jax.Array], jax.Array]
+"""(m, d) and (n, d) vectors -> (m, n) scores, each of its two vectors alone."""
+Aggregation = Callable[[jax.Array], jax.Array]
+"""(j, ...) -> (...), for every j >= 1, the same in every order of the j."""
+
+
+def checked(critic: Critic, temperature: ArrayLike, default: ArrayLike) -> Critic:
+    """The critic, which raises for scores of a wrong shape; it leaves no place for a temperature."""
+    if not callable(critic):
+        raise ValueError(f"critic must be a function of (m, d) and (n, d) vectors, got {critic!r}")
+    if isinstance(temperature, jax.Array) or temperature != default:
+        raise ValueError(
+            f"temperature is not used with a critic, which may divide by its own, got {temperature}"
+        )
+
+    def scores(x: jax.Array, y: jax.Array) -> jax.Array:
+        found = _checks.array("the critic's result", critic(x, y))
+        if found.shape != (len(x), len(y)):
+            raise ValueError(
+                f"critic must make (m, n) scores of (m, d) and (n, d) vectors, {(len(x), len(y))} of "
+                f"{x.shape} and {y.shape}, got {found.shape}"
+            )
+        return _numerics.widen(found)
+
+    return scores
+
+
+def exponent_or_function(aggregation: str | float | Aggregation) -> float | Aggregation:
+    """The exponent of a mean that is given by name or number; a function as it is."""
+    return aggregation if callable(aggregation) else _checks.aggregation("aggregation", aggregation)
+
+
+def same_instance(critic: Critic, x: jax.Array, y: jax.Array) -> jax.Array:
+    """`(k, m, n)`: the scores of x_li, (k, n, d), and y_mi, (m, n, d)."""
+    return jax.vmap(critic, in_axes=1, out_axes=2)(x, y)
+
+
+def against_all(critic: Critic, x: Vectors, y: Vectors) -> jax.Array:
+    """`(k, n)`: the log-sum-exp of the scores of x_li and y_mj over every view m and j != i, and over x's queue.
+
+    Whole blocks hold the (k n)² scores and what the critic needs for its derivative; in blocks it is called again in
+    the backward pass.
+    """
+    (k, n, d), axis = x.z.shape, x.axis_name
+    others = _numerics.gather(y.z, axis, 1).reshape(-1, d)
+    instance = np.tile(np.arange(_lse.everywhere(n, axis)), len(y.z))
+    there = jnp.ones(len(others), bool) if y.keep is None else _numerics.gather(y.keep, axis, 1).reshape(-1)
+    if x.queue is not None:  # of no instance
+        extra = x.queue.z[0]
+        others = jnp.concatenate([others, _numerics.vary_as(extra, others)])
+        instance = np.pad(instance, (0, len(extra)), constant_values=-1)
+        there = jnp.pad(there, (0, len(extra)), constant_values=True)
+    own = jnp.arange(n) + (0 if axis is None else lax.axis_index(axis) * n)
+
+    def rows(at: tuple[jax.Array, jax.Array]) -> jax.Array:
+        vectors, places = at
+        different = places[:, None] != jnp.asarray(instance)[None]
+        return _numerics.logsumexp(critic(vectors, others), axis=1, where=different & there[None])
+
+    every = x.z.reshape(-1, d), jnp.tile(own, k)
+    block = _lse.block_rows(1, k * n, len(others), x.block_size)
+    if block is None:
+        return rows(every).reshape(k, n)
+    found = lax.map(jax.checkpoint(rows), tuple(emb.in_blocks(a, block) for a in every))
+    return found.reshape(-1)[: k * n].reshape(k, n)
+
+
+def of_others(aggregation: Aggregation, values: jax.Array, exists: jax.Array | None) -> jax.Array:
+    """`(k, n, ...)`: the aggregation of values, (k, k, n, ...), over β != α, and those that exist, (k, k, n).
+
+    Of a pair (α, i) with no other view the result is zero.
+    """
+    k = len(values)
+    anchor, other = np.arange(k)[:, None], np.array([[b for b in range(k) if b != a] for a in range(k)])
+    given = jnp.moveaxis(values[anchor, other], 1, 0)  # (k - 1, k, n, ...)
+
+    def result(some: jax.Array) -> jax.Array:
+        found = _checks.array("the aggregation's result", aggregation(some))
+        if found.shape != some.shape[1:]:
+            raise ValueError(
+                f"aggregation must make (...) of (j, ...), {some.shape[1:]} of {some.shape}, got {found.shape}"
+            )
+        return _numerics.widen(found)
+
+    if exists is None:
+        return result(given)
+    there = jnp.moveaxis(exists[anchor, other], 1, 0)
+    order, trailing = jnp.argsort(~there, axis=0), (1,) * (values.ndim - 3)
+    given = jnp.take_along_axis(given, order.reshape(*order.shape, *trailing), axis=0)
+    count, total = there.sum(0).reshape(*there.shape[1:], *trailing), jnp.zeros_like(given[0])
+    for j in range(1, k):  # the order does not matter: the first j are those that exist
+        total = jnp.where(count == j, result(given[:j]), total)
+    return total
