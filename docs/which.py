@@ -4,6 +4,7 @@ python -m docs.which
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ MEANING = {
 }
 _HEAD = """# Which objective for which views
 
-Every sentence and number below is made by `python -m docs.which` from [the study](studies/which_objective_small.md),
+Every sentence and number below is made by `python -m docs.which` from {study},
 `mvcl study which_objective --scale small`: synthetic views of known information, an MLP for each view, the same 600
 steps, nothing tuned for any objective. It says what these encoders kept of these data, and nothing of others.
 
@@ -37,7 +38,8 @@ Test R² of linear probes, mean over {networks} networks; [ ] is the 95% interva
 objective *keeps* information if its R² is above that of the untrained encoders, *drops* it if below, each with the
 whole interval, at 95% for all objectives together (Bonferroni); else the study cannot tell. An objective whose `shared`
 is not above that of the untrained encoders has not learned with these steps: it is named, and not counted. `part` is
-what a view needs for the synergy, `synergy` the synergy itself.
+what a view needs for the synergy, `synergy` the synergy itself. An objective that compares fewer instances than most
+is named, and not among the best.
 """
 
 
@@ -51,6 +53,13 @@ def gap(cell: dict[str, Any], other: dict[str, Any], measure: str, comparisons: 
     a, b = cell["seeds"], other["seeds"]
     paired = (a[s][measure] - b[s][measure] for s in a if s in b and measure in a[s] and measure in b[s])
     return metrics.interval(paired, 1 - 0.05 / comparisons)
+
+
+def fewer(content: dict[str, Any], views: str) -> dict[str, int]:
+    """Objective -> its number of instances, where it compares fewer than most do."""
+    found = {name: n for name, cell in _line(content, views).items() if (n := cell.get("instances"))}
+    usual = max(Counter(found.values()).most_common(1), default=(0, 0))[0]
+    return {name: n for name, n in found.items() if n < usual}
 
 
 def learned(content: dict[str, Any], views: str) -> dict[str, bool]:
@@ -76,14 +85,18 @@ def sentences(content: dict[str, Any], views: str) -> list[str]:
     lines = []
     if idle := [f"`{name}`" for name, has in has_learned.items() if not has]:
         lines.append(f"Not above the untrained encoders in `shared`, and not counted: {', '.join(idle)}.")
+    if few := fewer(content, views):
+        named = ", ".join(f"`{name}` {n}" for name, n in few.items())
+        lines.append(f"Compare fewer instances than the others, and are not among the best: {named}.")
     for measure, meaning in MEANING.items():
         known = [cell for cell in trained.values() if cell["intervals"][measure]["mean"] is not None]
         if not known:
             continue
         untrained = cells["untrained"]
         gaps = {cell["name"]: gap(cell, untrained, measure, len(known)) for cell in known}
-        best = max(known, key=lambda cell: cell["intervals"][measure]["mean"])
-        near = [cell for cell in known if cell is best or gap(best, cell, measure, len(known)).low <= 0]
+        equal = [cell for cell in known if cell["factors"]["objective"] not in few]
+        best = max(equal, key=lambda cell: cell["intervals"][measure]["mean"], default=None)
+        near = [cell for cell in equal if cell is best or gap(best, cell, measure, len(known)).low <= 0]
         keep = [cell for cell in known if gaps[cell["name"]].low > 0]
         drop = [cell for cell in known if gaps[cell["name"]].high < 0]
         base = untrained["intervals"][measure]["mean"]
@@ -100,8 +113,12 @@ def sentences(content: dict[str, Any], views: str) -> list[str]:
 def page(content: dict[str, Any] | None) -> str:
     """The page; without numbers it says that the study was not run."""
     if content is None:
-        return _HEAD + "**Not run.**\n"
-    parts = [_HEAD + "![Heat map of all objectives, factors and kinds of views](which.svg)", ""]
+        return _HEAD.format(study="the study") + "**Not run.**\n"
+    parts = [
+        _HEAD.format(study="[the study](studies/which_objective_small.md)")
+        + "![Heat map of all objectives, factors and kinds of views](which.svg)",
+        "",
+    ]
     networks = max(len(cell["seeds"]) for cell in content["cells"])
     parts.append(_RULES.format(networks=networks))
     kinds = list(dict.fromkeys(cell["factors"]["views"] for cell in content["cells"]))

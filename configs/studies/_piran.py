@@ -1,5 +1,6 @@
 """What the studies of Piran 2024 share: its baselines, recipes and measures."""
 
+import dataclasses
 from functools import partial
 from typing import Any
 
@@ -43,14 +44,18 @@ def digits() -> Config:
     return training.load("digits:student_teacher")
 
 
-def cells(base: Config, rows: list[tuple[dict[str, Any], losses.Loss, dict[str, float]]]) -> list[Cell]:
-    """A cell for each (factors, k among them; objective; printed values).
+Row = tuple[dict[str, Any], losses.Loss, dict[str, float], dict[str, float]]
+
+
+def cells(base: Config, rows: list[Row]) -> list[Cell]:
+    """A cell for each (factors, k among them; objective; printed values; printed deviations).
 
     The first measures the untrained encoder and the raw input for all, where the recipe does so in none.
     """
     found = []
-    for number, (factors, objective, printed) in enumerate(rows):
+    for number, (factors, objective, printed, deviations) in enumerate(rows):
         changes = {"objective": objective, "views.k": factors["k"]}
         changes["evaluation.baselines"] = base.evaluation.baselines or number == 0
-        found.append(trained(factors, base, changes, printed))
+        cell = trained(factors, base, changes, printed)
+        found.append(dataclasses.replace(cell, deviations=deviations))
     return found

@@ -41,7 +41,7 @@ def paper(seeds: int = 1) -> Study:
     recipes = {"ImageNet-100": "imagenet100", "CIFAR-10": "cifar10"}
     configs = {(data, method): _jeon.on_images(method, recipes[data]) for data, method in _PRINTED}
     cost = "several GPUs; 15,000 PFLOP a seed, estimated from the rows with 8 views"
-    return _study(configs, _MEASURES, seeds=seeds, cost=cost)
+    return _study(configs, _MEASURES, noise=_jeon.NOISE, seeds=seeds, cost=cost)
 
 
 def smoke(seeds: int = 2) -> Study:

@@ -32,7 +32,9 @@ _PRINTED = {0.8: (91.2, 92.0), 0.9: (91.3, 92.3), 1.0: (91.8, 92.5), 1.1: (91.4,
 def paper(seeds: int = 1) -> Study:
     """CIFAR-10, the table's temperatures."""
     base, cost = _jeon.on_images("DSF"), "one GPU; 792 PFLOP a seed, from the recipe's cost"
-    return _study(base, tuple(_PRINTED), _jeon.ACCURACIES, about=_ABOUT, seeds=seeds, cost=cost)
+    return _study(
+        base, tuple(_PRINTED), _jeon.ACCURACIES, about=_ABOUT, noise=_jeon.NOISE, seeds=seeds, cost=cost
+    )
 
 
 def small(seeds: int = 5) -> Study:

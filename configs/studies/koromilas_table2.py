@@ -46,7 +46,10 @@ _PRINTED = {
 def paper(seeds: int = 1) -> Study:
     """CIFAR-10 and -100 with ResNet-18, ImageNet-100 and -1K with ResNet-50."""
     cost = f"several GPUs; 170,000 PFLOP a seed, estimated from the recipes' cost at k = 4{_koromilas.PROBE}"
-    return _study(_koromilas.images(), _koromilas.ALL, (2, 3, 4), "linear, SGD", seeds=seeds, cost=cost)
+    noise = {"linear, SGD": _koromilas.NOISE}
+    return _study(
+        _koromilas.images(), _koromilas.ALL, (2, 3, 4), "linear, SGD", noise=noise, seeds=seeds, cost=cost
+    )
 
 
 def smoke(seeds: int = 2) -> Study:

@@ -5,6 +5,8 @@ grid on digits is `mvcl study koromilas_figure3 --scale small`, which measures k
 Source: Table III, Section V-A2; recipes `koromilas/cifar` and `koromilas/imagenet`.
 """
 
+from typing import Any
+
 import _digits
 import _koromilas
 
@@ -35,7 +37,9 @@ def paper(seeds: int = 1) -> Study:
     """CIFAR-10 and -100 with ResNet-18, ImageNet-100 and -1K with ResNet-50."""
     cost = f"105,000 PFLOP a seed, estimated from the recipes' cost at k = 4{_koromilas.PROBE}; none beside Table II"
     names = ("pwe", "PVC", "MV-InfoNCE", "MV-DHEL")
-    return _study(_koromilas.images(), names, (3, 4), seeds, f"several GPUs; {cost}")
+    return _study(
+        _koromilas.images(), names, (3, 4), seeds, f"several GPUs; {cost}", noise={"k-NN": _koromilas.NOISE}
+    )
 
 
 def smoke(seeds: int = 2) -> Study:
@@ -44,11 +48,11 @@ def smoke(seeds: int = 2) -> Study:
 
 
 def _study(
-    bases: _koromilas.Bases, names: tuple[str, ...], ks: tuple[int, ...], seeds: int, cost: str
+    bases: _koromilas.Bases, names: tuple[str, ...], ks: tuple[int, ...], seeds: int, cost: str, **scale: Any
 ) -> Study:
     claims: list[Claim] = []
     for data in bases:
         claims += _koromilas.best_claims(names, ks, "k-NN", "Table III, Section V-A2", {"data": data})
     title = "Koromilas 2025, Table III: k-NN accuracy by number of views"
-    study = {"title": title, "about": _ABOUT, "claims": claims, "seeds": seeds, "cost": cost}
+    study = {"title": title, "about": _ABOUT, "claims": claims, "seeds": seeds, "cost": cost, **scale}
     return _koromilas.table(bases, names, ks, Measure("k-NN", percent=True), _PRINTED, **study)

@@ -93,6 +93,7 @@ def _study(
         measures=_koromilas.sentiment_measures(accuracy),
         claims=[claim for data in bases for claim in _claims(data, names, accuracy)],
         reference={"method": "PWE"},
+        printed_runs=3,
         seeds=1,
         cost=cost,
     )

@@ -29,7 +29,8 @@ _PRINTED = {
 def paper(seeds: int = 1) -> Study:
     """CIFAR-10 and -100 with ResNet-18, ImageNet-100 with ResNet-50."""
     cost = f"several GPUs; 8,060 PFLOP a seed, from the recipes' cost{_koromilas.PROBE}"
-    return _study(_koromilas.images(*_PRINTED), _BATCHES, "linear, SGD", seeds=seeds, cost=cost)
+    noise = {"linear, SGD": _koromilas.NOISE}
+    return _study(_koromilas.images(*_PRINTED), _BATCHES, "linear, SGD", noise=noise, seeds=seeds, cost=cost)
 
 
 def smoke(seeds: int = 2) -> Study:

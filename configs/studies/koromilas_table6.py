@@ -40,7 +40,8 @@ def paper(seeds: int = 1) -> Study:
     """ImageNet-100 with ResNet-50."""
     base = partial(_koromilas.recipe_of, "imagenet:imagenet100")
     cost = f"several GPUs; 27,600 PFLOP a seed, estimated from the recipe's cost at k = 4{_koromilas.PROBE}"
-    return _study(base, _NAMES, (2, 3, 4), _koromilas.SGD, about=_ABOUT, seeds=seeds, cost=cost)
+    noise = {"linear, SGD": _koromilas.NOISE}
+    return _study(base, _NAMES, (2, 3, 4), _koromilas.SGD, about=_ABOUT, noise=noise, seeds=seeds, cost=cost)
 
 
 def small(seeds: int = 5) -> Study:

@@ -67,6 +67,7 @@ def _study(
         measures=_koromilas.sentiment_measures(accuracy),
         claims=claims,
         reference={"objective": "MV-DHEL"},
+        printed_runs=3,
         seeds=1,
         cost=cost,
     )

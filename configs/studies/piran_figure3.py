@@ -54,8 +54,8 @@ def _study(
             others, text = [e for e in epsilons if e != 0.2], f"{text}: epsilon = {{epsilon:g}}, k = {{k}}"
             rows = _rows.each(text, {}, [{"epsilon": 0.2}], k=[k], epsilon=others)
             claims += _rows.within("Section 5, Figure 3", accuracy.name, (low, high), rows)
-    cells: list[Any] = [
-        ({"epsilon": e, "k": k}, partial(losses.m3g, epsilon=e), {}) for k in views for e in epsilons
+    cells: list[_piran.Row] = [
+        ({"epsilon": e, "k": k}, partial(losses.m3g, epsilon=e), {}, {}) for k in views for e in epsilons
     ]
     return Study(
         title="Piran 2024, Figure 3: M3G by epsilon",

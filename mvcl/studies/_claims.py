@@ -70,19 +70,32 @@ class Claim(abc.ABC):
         level = 1 - 0.05 / sum(map(len, about))
         digits = max([2, *(m.digits for m in found.study.measures if m.name == self.measure)])
         for group in about:
-            values = [_values(found, cells, self.measure) for cells in group]
-            whole, *steps = map(interval, values)
+            whole, *steps = (_interval(found, cells, self.measure) for cells in group)
             holds = self._holds(whole) and not any(map(self._refuted, steps))
-            refuted = any(self._refuted(interval(of, level)) for of in values)
+            refuted = any(self._refuted(_interval(found, cells, self.measure, level)) for cells in group)
             answer = "holds" if holds else "does not hold" if refuted else "cannot tell"
-            judged.append((answer, f"{_named(*group[0])}: {_text(whole, digits)}"))
+            judged.append((answer, f"{named(*group[0])}: {_text(whole, digits)}"))
         if len(judged) > _SHOWN:
             judged.sort(key=lambda of: _ANSWERS.index(of[0]))
         reasons, rest = [reason for _, reason in judged[:_SHOWN]], [one for one, _ in judged[_SHOWN:]]
         if rest:
             counts = ", ".join(f"{rest.count(one)} {one}" for one in _ANSWERS if one in rest)
             reasons.append(f"and {len(rest)} more: {counts}")
+        reasons[:0] = self._order(found, [group[0] for group in about])
         return Verdict(min((one for one, _ in judged), key=_ANSWERS.index), "; ".join(reasons))
+
+    def _order(self, found: Found, compared: Sequence[Compared]) -> list[str]:
+        """Of one seed and without a noise: how many are as claimed, here and in print."""
+        values = [_values(found, cells, self.measure) for cells in compared]
+        if found.study.noise.get(self.measure) or max(map(len, values)) != 1:
+            return []
+        printed = [_combined([_printed(cell, self.measure) for cell in cells]) for cells in compared]
+        (here, of), (there, known) = (
+            (sum(self._holds(Interval(v, v, v, 1)) for [v] in filter(None, each)), sum(map(bool, each)))
+            for each in (values, printed)
+        )
+        text = f"one seed: as claimed in {here} of {of} comparisons"
+        return [f"{text}, in print in {there} of {known}" if known else text]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -220,13 +233,30 @@ def _minus(a: Mapping[int, float], b: Mapping[int, float]) -> dict[int, float]:
 
 def _values(found: Found, cells: Compared, measure: str) -> list[float]:
     """What is judged, of the seeds that all cells have."""
-    of = [found.of(cell, measure) for cell in cells]
+    return _combined([found.of(cell, measure) for cell in cells])
+
+
+def _printed(cell: Cell, measure: str) -> dict[int, float]:
+    """What the paper prints, as one seed."""
+    return {0: cell.printed[measure]} if measure in cell.printed else {}
+
+
+def _interval(found: Found, cells: Compared, measure: str, level: float = 0.95) -> Interval:
+    """The interval over seeds; of one seed that of the noise which the paper's table shows of itself, if it does."""
+    values, noise = _values(found, cells, measure), found.study.noise.get(measure)
+    if noise is None or len(values) != 1:
+        return interval(values, level)
+    return noise.around(values[0], len(cells), level)
+
+
+def _combined(of: list[dict[int, float]]) -> list[float]:
+    """The value, the difference of two, or the difference of two gains."""
     if len(of) == 4:
         of = [_minus(of[1], of[0]), _minus(of[3], of[2])]
     return [*(_minus(*of) if len(of) == 2 else of[0]).values()]
 
 
-def _named(*cells: Cell) -> str:
+def named(*cells: Cell) -> str:
     """What is judged, in words: of a difference the factors that differ, and behind them those that are shared."""
     if len(cells) != 2:
         name = cells[0].name
@@ -242,6 +272,7 @@ def _text(of: Interval, digits: int) -> str:
     """An interval in words: "+1.20 [0.80, 1.60], 5 seeds"."""
     if not of.seeds:
         return "not run"
-    if of.seeds == 1:
-        return f"{of.mean:+.{digits}f}, 1 seed"
-    return f"{of.mean:+.{digits}f} [{of.low:.{digits}f}, {of.high:.{digits}f}], {of.seeds} seeds"
+    seeds = f"{of.seeds} seed{'s' * (of.seeds > 1)}"
+    if of.seeds == 1 and math.isinf(of.high):
+        return f"{of.mean:+.{digits}f}, {seeds}"
+    return f"{of.mean:+.{digits}f} [{of.low:.{digits}f}, {of.high:.{digits}f}], {seeds}"

@@ -13,6 +13,7 @@ import numpy as np
 
 from mvcl import _configs, training
 from mvcl._configs import hint
+from mvcl.metrics import Interval
 from mvcl.training import Config
 
 Factors = Mapping[str, str | int | float]
@@ -151,8 +152,15 @@ class Noise(NamedTuple):
     deviation: float
     source: str
     """Where it comes from, for readers."""
-    degrees: float = math.inf
-    """Degrees of freedom."""
+    degrees: float = 1e9
+    """Degrees of freedom; by default the deviation is known."""
+
+    def around(self, value: float, cells: int, level: float = 0.95) -> Interval:
+        """Interval of what is computed of one run of each of so many cells: a value, a difference, one of gains."""
+        from scipy.special import stdtrit  # its import is slow
+
+        half = float(stdtrit(self.degrees, 0.5 + level / 2)) * self.deviation * math.sqrt(cells)
+        return Interval(value, value - half, value + half, 1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

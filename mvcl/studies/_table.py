@@ -76,6 +76,7 @@ def numbers(opened: Opened, folder: Path) -> dict[str, Any]:
         "scale": opened.scale,
         "title": f"{study.title} (smoke: random data, no result)" if opened.scale == "smoke" else study.title,
         **{name: getattr(study, name) for name in _COPIED},
+        "noise": {name: f"{of.deviation:.2f} ({of.source})" for name, of in study.noise.items()},
         # where files lie is of no use to readers
         "command": shlex.join(["mvcl", "study", *(a.rpartition("/")[2] for a in opened.arguments)]),
         "commit": ", ".join(sorted({record["commit"] for record in records})),
@@ -207,6 +208,7 @@ def page(content: dict[str, Any], figure: str) -> str:
         _state(content),
         f"![{content['measures'][0]['label']} of each cell, with 95% intervals]({figure})" if done else "",
         "Mean and 95% interval over seeds (Student's t).",
+        *_noise(content),
         *_tables(content),
         *_notes(content),
     ]
@@ -215,6 +217,14 @@ def page(content: dict[str, Any], figure: str) -> str:
         commit = content["commit"] or "unknown"
         parts.append(f"Each run on {content['machine']}; commit {commit}; {content['date']}; {versions}.")
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _noise(content: dict[str, Any]) -> list[str]:
+    """What takes the place of an interval over seeds in the claims of a study of one seed."""
+    noise = content.get("noise", {}) if content["seeds"] == 1 else {}
+    known = "; ".join(f"{name} {text}" for name, text in noise.items())
+    text = "Of one seed: the interval of a claim is that of the deviation of one run which the paper's table shows"
+    return [f"{text}: {known}."] if known else []
 
 
 def _state(content: dict[str, Any]) -> str:

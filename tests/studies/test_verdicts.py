@@ -15,6 +15,7 @@ from mvcl.studies import (
     Found,
     Gain,
     Measure,
+    Noise,
     Study,
     Trend,
     Within,
@@ -108,6 +109,34 @@ def test_above(first, second, answer):
     assert judged(ABOVE, A_B, [first, second]).answer == answer
 
 
+@pytest.mark.parametrize(
+    ("first", "answer"), [(2.0, HOLDS), (-2.0, REFUTED), (0.5, OPEN), (0.9, OPEN), (math.nan, OPEN)]
+)
+def test_one_seed_is_judged_by_the_noise_of_the_printed_numbers(first, answer):
+    """1.22 is t(0.975, 4) 0.31 sqrt(2); two seeds have an interval of their own, and other measures none."""
+    study = study_of(A_B, [ABOVE], noise={"m": Noise(0.31, "printed twice", 4)})
+    verdict = ABOVE.judge(found_of(study, [[first], [0.0]]))
+    assert verdict.answer == answer
+    if answer == HOLDS:
+        assert verdict.reason == "f a - f b: +2.00 [0.78, 3.22], 1 seed"
+        assert ABOVE.judge(found_of(study, [[2.0, 9.0], [0.0, 0.0]])).answer == OPEN
+
+
+def test_one_seed_without_noise_has_the_order_beside_the_printed_one():
+    printed = (1.0, 0.0, 2.0)
+    cells = [Cell(factors, TASK, {"m": value}) for factors, value in zip(SEVEN, printed, strict=False)]
+    claim = dataclasses.replace(ABOVE, than=({"f": "b"}, {"f": "c"}))
+    study = Study(title="T", about="", cells=cells, measures=(Measure("m"),), claims=(claim,), cost="")
+    verdict = claim.judge(found_of(study, [[5.0], [4.0], [3.0]]))
+    assert verdict.answer == OPEN
+    assert verdict.reason.startswith(
+        "one seed: as claimed in 2 of 2 comparisons, in print in 1 of 2; f a - f b: +1.00"
+    )
+    assert not claim.judge(found_of(study, [[5.0, 5.0], [4.0, 4.0], [3.0, 3.0]])).reason.startswith(
+        "one seed"
+    )
+
+
 SEVEN = [{"f": name} for name in "abcdefg"]
 ABOVE_SIX = Above(**KEYS, cells=SEVEN[0], than=tuple(SEVEN[1:]))
 
@@ -125,7 +154,9 @@ def test_reason_of_many_comparisons_has_those_that_decide():
 def test_reason_has_the_numbers():
     verdict = judged(ABOVE, A_B, [[2.0, 3.0, 4.0], [1, 1, 1]])
     assert verdict.reason == "f a - f b: +2.00 [-0.48, 4.48], 3 seeds"
-    assert judged(ABOVE, A_B, [[2.0], [1]]).reason == "f a - f b: +1.00, 1 seed"
+    assert judged(ABOVE, A_B, [[2.0], [1]]).reason == (
+        "one seed: as claimed in 1 of 1 comparisons; f a - f b: +1.00, 1 seed"
+    )
     assert judged(ABOVE, A_B, [[], []]).reason == "f a - f b: not run"
 
 

@@ -25,7 +25,8 @@ def content(**means):
         for name in ("shared", "unique"):
             intervals[name] = metrics.interval(v[name] for v in seeds.values())._asdict()
         factors = {"objective": objective, "views": "k = 2"}
-        cells.append({"name": objective, "factors": factors, "seeds": seeds, "intervals": intervals})
+        cell = {"name": objective, "factors": factors, "seeds": seeds, "intervals": intervals}
+        cells.append(cell | {"instances": None if objective == "untrained" else 128})
     measures = [{"name": name, "label": name} for name in ("shared", "unique", "pair", "part", "synergy")]
     return {"title": "toy", "columns": "views", "measures": measures, "cells": cells}
 
@@ -39,6 +40,15 @@ def test_sentences_follow_from_the_numbers():
         "Best, and not told apart from the best: `good` 0.91."
     )
     assert "0 of 2 objectives keep it, 1 drop it." in unique
+
+
+def test_an_objective_of_fewer_instances_is_named_and_not_the_best():
+    numbers = content(untrained=(0.5, 0.5), good=(0.9, 0.2), fair=(0.8, 0.5), also=(0.8, 0.5))
+    numbers["cells"][1]["instances"] = 16
+    few, shared, _ = which.sentences(numbers, "k = 2")
+    assert few == "Compare fewer instances than the others, and are not among the best: `good` 16."
+    assert "3 of 3 objectives keep it" in shared
+    assert shared.endswith("Best, and not told apart from the best: `fair` 0.81, `also` 0.81.")
 
 
 def test_one_of_many_objectives_must_be_far_from_the_untrained():
