@@ -37,7 +37,8 @@ class BatchNorm(nnx.BatchNorm):
         if (found := _COUNTED.get()) is not None:
             each = x.shape[0] // found[1]  # rows of an example
             counts = np.arange(x.shape[0]) < each * found[0]
-            options["mask"] = jnp.asarray(counts.reshape((-1, *(1,) * (x.ndim - 1))))
+            # The barrier keeps XLA from computing the mask's sums over pixels and channels while it compiles.
+            options["mask"] = jax.lax.optimization_barrier(counts.reshape((-1, *(1,) * (x.ndim - 1))))
         return super().__call__(x, use_running_average, **options)
 
 
