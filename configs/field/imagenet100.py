@@ -26,10 +26,16 @@ Ours: not run.
 import dataclasses
 from functools import partial
 
-from mvcl import augment, data, evaluation, losses, models
+from mvcl import augment, data, evaluation, losses, methods, models
 from mvcl.training import AdamW, Checkpoint, Config, Lars, Train, Views
 
-_DATA = data.Tfds(name="imagenet2012", test_split="validation", classes=("imagenet100",))  # released
+_DATA = data.Tfds(  # released
+    name="imagenet2012",  # released
+    train_split="train",  # released
+    test_split="validation",  # released
+    classes=("imagenet100",),  # released
+)
+_ADAM = {"b1": 0.9, "b2": 0.999, "eps": 1e-8}  # released, LeJEPA: PyTorch's defaults; VISReg: ours
 
 
 def _crops(k: int, global_views: int, blur_kernel: int, large: int = 224, small: int = 96) -> Views:  # paper
@@ -42,6 +48,7 @@ def _crops(k: int, global_views: int, blur_kernel: int, large: int = 224, small:
     )
     return Views(
         k=k,
+        strategy="growing",  # paper: LeJEPA, 6.1, and VISReg, A.1: a batch counts images
         global_views=global_views,
         policy=crop(large, crop_scale=(0.3, 1.0)),  # LeJEPA: released, README.md; VISReg: paper, A.1
         local_policy=crop(small, crop_scale=(0.05, 0.3)),  # LeJEPA: released, README.md; VISReg: paper, A.1
@@ -54,12 +61,51 @@ def _head(hidden: int, out: int) -> models.MLPHead:
         layers=3,  # paper: LeJEPA, Table 4, and VISReg, A.1; released: VICReg and MMCR
         hidden=hidden,
         out=out,
+        activation="relu",  # released: LeJEPA, MINIMAL.md, VICReg and MMCR; VISReg has its own
         norm="batch",  # released: LeJEPA, MINIMAL.md, VICReg and MMCR; paper: VISReg, A.1
+        output_norm="none",  # released: LeJEPA, MINIMAL.md, VICReg and MMCR; paper: VISReg, A.1
+        init="lecun",  # ours; released, PyTorch's uniform
+    )
+
+
+def _resnet(depth: int, zero_init_residual: bool) -> models.ResNet:
+    """torchvision's ResNet, with statistics of the global batch."""
+    return models.ResNet(  # paper: LeJEPA, 6.1; released: VICReg and MMCR
+        depth=depth,
+        stem="imagenet",  # released
+        norm="batch",  # released
+        batch_groups=1,  # released: VICReg and MMCR, synchronised; LeJEPA: ours
+        width=64,  # released
+        zero_init_residual=zero_init_residual,
+        initial="he_fan_out",  # released, torchvision
+        stem_initial="same",  # released, torchvision
+    )
+
+
+def _classification(linear: evaluation.LinearProbe) -> evaluation.Classification:
+    """A linear layer, and what no paper has here: k-NN and few labels."""
+    return evaluation.Classification(  # ours
+        features="encoder",  # released
+        knn_k=200,  # ours
+        knn_temperature=0.07,  # ours
+        labels_per_class=(5, 10),  # ours
+        draws=10,  # ours
+        linear=linear,
     )
 
 
 # Neither paper's linear layer, on the class tokens of two layers, can be had here.
-_LINEAR = evaluation.LinearProbe(learning_rates=(0.1, 0.01), batch_size=256, epochs=100)  # ours
+_LINEAR = evaluation.LinearProbe(  # ours
+    learning_rates=(0.1, 0.01),  # ours
+    reference_batch=None,  # ours
+    batch_size=256,  # ours
+    epochs=100,  # ours
+    momentum=0.9,  # ours
+    weight_decay=0.0,  # ours
+    decay="cosine",  # ours
+    augment=True,  # ours
+    crop_padding=0,  # ours
+)
 
 
 def lejepa() -> Config:
@@ -75,7 +121,7 @@ def lejepa() -> Config:
             global_views=2,  # paper, 6.1
             blur_kernel=7,  # released, MINIMAL.md
         ),
-        encoder=models.ResNet(depth=50),  # paper, 6.1
+        encoder=_resnet(50, zero_init_residual=False),  # paper, 6.1
         head=_head(2048, 512),  # released, MINIMAL.md and scripts/
         objective=partial(  # paper, Algorithm 2
             losses.lejepa,
@@ -84,19 +130,24 @@ def lejepa() -> Config:
             knots=17,  # paper, 6.1
             t_max=3.0,  # released, MINIMAL.md; paper 5
         ),
+        method=methods.Simclr(),  # paper, Algorithm 2: one network
         optimizer=AdamW(  # paper, 6.1
+            **_ADAM,
             learning_rate=5e-4,  # paper, 6.1: of {5e-3, 5e-4}
+            reference_batch=None,  # ours
             end_learning_rate=5e-7,  # released, README.md
             warmup_epochs=1,  # released, MINIMAL.md
             weight_decay=5e-4,  # released, README.md; paper {1e-1, 1e-2, 1e-5}
+            decays="matrices",  # ours; released, all parameters
         ),
         train=Train(
             epochs=400,  # paper, Table 7
             batch_size=512,  # released, scripts/; paper at least 128
+            precision="auto",  # released, README.md: bfloat16, which auto is on a GPU
             threads=16,
         ),
         checkpoint=Checkpoint(every_steps=1000),
-        evaluation=evaluation.Classification(linear=_LINEAR),  # ours
+        evaluation=_classification(_LINEAR),  # ours
     )
 
 
@@ -114,7 +165,15 @@ def visreg() -> Config:
             global_views=4,  # paper, A.1; 2 in 4.1
             blur_kernel=9,  # released, visreg/data/multicrop.py
         ),
-        encoder=models.ViT(patch=16, width=768, depth=12, heads=12),  # paper, A.1
+        encoder=models.ViT(  # paper, A.1
+            patch=16,  # paper, A.1
+            width=768,  # paper, A.1
+            depth=12,  # paper, A.1
+            heads=12,  # paper, A.1
+            frozen_patches=False,  # ours
+            positions="learned",  # ours
+            init="trunc_normal",  # ours
+        ),
         head=dataclasses.replace(_head(2048, 256), activation="gelu"),  # paper, A.1
         objective=partial(  # paper, Algorithm 1
             losses.visreg,
@@ -123,21 +182,27 @@ def visreg() -> Config:
             shape=1.0,  # paper, 3.1
             center=1.0,  # paper, 3.1
             slices=4096,  # released, visreg/losses/visreg.py, and paper, 4.1, a GPU; paper, A.1 2048
+            eps=1e-4,  # ours; released 1e-6
         ),
+        method=methods.Simclr(),  # paper, Algorithm 1: one network
         optimizer=AdamW(  # paper, A.1
+            **_ADAM,
             learning_rate=9e-4,  # paper, A.1
+            reference_batch=None,  # ours
             end_learning_rate=9e-7,  # paper, A.1
             warmup_epochs=5,  # paper, A.1
             weight_decay=0.05,  # paper, A.1
+            decays="matrices",  # ours
             clip_norm=1.0,  # released, configs/default.yaml
         ),
         train=Train(
             epochs=100,  # released, configs/default.yaml; paper 400
             batch_size=512,  # paper, A.1
+            precision="auto",  # ours: bfloat16 on a GPU
             threads=16,
         ),
         checkpoint=Checkpoint(every_steps=1000),
-        evaluation=evaluation.Classification(linear=_LINEAR),  # ours
+        evaluation=_classification(_LINEAR),  # ours
     )
 
 
@@ -156,33 +221,48 @@ def vicreg() -> Config:
     )
     return Config(
         data=_DATA,
-        views=Views(k=2, policy=policy),  # released, solo-learn
-        encoder=models.ResNet(depth=18),  # released, solo-learn
+        views=Views(k=2, policy=policy, strategy="growing"),  # released, solo-learn
+        encoder=_resnet(18, zero_init_residual=False),  # released, solo-learn
         head=_head(2048, 2048),  # released, solo-learn
         objective=partial(  # paper, Eqs. 1-6
             losses.vicreg,
             invariance=25.0,  # released
             variance=50.0,  # released: 25, which the authors' code and `vicreg` halve, and solo-learn does not
             covariance=1.0,  # paper
+            eps=1e-4,  # released
         ),
+        method=methods.Simclr(),  # paper: one network
         optimizer=Lars(  # released, solo-learn
             learning_rate=0.3,  # released, solo-learn
+            end_learning_rate=0.0,  # released, solo-learn
             reference_batch=256,  # released, solo-learn
+            scaling="linear",  # released, solo-learn
             warmup_epochs=10,  # released, solo-learn
             weight_decay=1e-4,  # released, solo-learn
+            decays="matrices",  # released, solo-learn: exclude_bias_n_norm
+            momentum=0.9,  # released, solo-learn
             trust_coefficient=0.02,  # released, solo-learn
             clip=True,  # released, solo-learn: clip_lr
         ),
-        train=Train(epochs=400, batch_size=256, threads=16),  # released, solo-learn: 2 GPUs of 128
+        train=Train(
+            epochs=400,  # released, solo-learn
+            batch_size=256,  # released, solo-learn: 2 GPUs of 128
+            precision="auto",  # ours: bfloat16 on a GPU; released, solo-learn, float16
+            threads=16,
+        ),
         checkpoint=Checkpoint(every_steps=1000),
-        evaluation=evaluation.Classification(  # ours: k-NN beside the released linear layer
-            linear=evaluation.LinearProbe(  # released, solo-learn: scripts/linear/imagenet-100/vicreg.yaml
+        evaluation=_classification(  # ours: k-NN beside the released linear layer
+            evaluation.LinearProbe(  # released, solo-learn: scripts/linear/imagenet-100/vicreg.yaml
                 learning_rates=(0.3,),  # released, solo-learn
+                reference_batch=None,  # released, solo-learn: for this batch
                 batch_size=256,  # released, solo-learn
                 epochs=100,  # released, solo-learn
+                momentum=0.9,  # released, solo-learn
                 weight_decay=0.0,  # released, solo-learn
                 decay="steps",  # released, solo-learn
                 milestones=(60, 80),  # released, solo-learn
+                augment=True,  # released, solo-learn
+                crop_padding=0,  # released, solo-learn
             )
         ),
     )
@@ -199,27 +279,41 @@ def mmcr() -> Config:
     second = augment.byol_global2(blur_kernel=0)  # released, mmcr/imagenet/data.py: Pillow's blur
     return Config(
         data=_DATA,
-        views=Views(k=2, policies=(first, second) * 4),  # released, mmcr/imagenet/data.py
-        encoder=models.ResNet(depth=50, zero_init_residual=True),  # released, mmcr/imagenet/models.py
+        views=Views(k=2, policies=(first, second) * 4, strategy="growing"),  # released, mmcr/imagenet/data.py
+        encoder=_resnet(50, zero_init_residual=True),  # released, mmcr/imagenet/models.py
         head=_head(8192, 512),  # released, mmcr/imagenet/models.py
         objective=partial(losses.mmcr, compression=0.0),  # released, mmcr/imagenet/loss_mmcr.py
+        method=methods.Simclr(),  # released, mmcr/imagenet/models.py: one network
         optimizer=Lars(  # released, mmcr/imagenet/train.py
             learning_rate=0.6,  # released, pretrain_imagenet.py
             reference_batch=256,  # released, mmcr/imagenet/train.py
+            scaling="linear",  # released, mmcr/imagenet/train.py
             end_learning_rate=4.8e-3,  # released, mmcr/imagenet/train.py: a thousandth
             warmup_epochs=10,  # released, mmcr/imagenet/train.py
             weight_decay=1e-6,  # released, pretrain_imagenet.py
+            decays="matrices",  # released, mmcr/imagenet/train.py: weight_decay_filter
+            momentum=0.9,  # released, mmcr/imagenet/train.py
             trust_coefficient=0.001,  # released, mmcr/imagenet/train.py
+            clip=False,  # released, mmcr/imagenet/train.py
         ),
-        train=Train(epochs=100, batch_size=2048, threads=16),  # released, pretrain_imagenet.py
+        train=Train(
+            epochs=100,  # released, pretrain_imagenet.py
+            batch_size=2048,  # released, pretrain_imagenet.py
+            precision="auto",  # ours: bfloat16 on a GPU; released, mmcr/imagenet/train.py, float16
+            threads=16,
+        ),
         checkpoint=Checkpoint(every_steps=1000),
-        evaluation=evaluation.Classification(  # ours: k-NN beside the released linear layer
-            linear=evaluation.LinearProbe(  # released, linear_classifier_imagenet.py
+        evaluation=_classification(  # ours: k-NN beside the released linear layer
+            evaluation.LinearProbe(  # released, linear_classifier_imagenet.py
                 learning_rates=(0.3,),  # released, linear_classifier_imagenet.py
+                reference_batch=None,  # released, mmcr/imagenet/train_linear_classifier.py
                 batch_size=2048,  # released, linear_classifier_imagenet.py
                 epochs=100,  # released, linear_classifier_imagenet.py
                 weight_decay=1e-6,  # released, linear_classifier_imagenet.py
+                momentum=0.9,  # released, mmcr/imagenet/train_linear_classifier.py
                 decay="cosine",  # released, mmcr/imagenet/train_linear_classifier.py
+                augment=True,  # released, mmcr/imagenet/train_linear_classifier.py
+                crop_padding=0,  # released, mmcr/imagenet/train_linear_classifier.py
             )
         ),
     )
@@ -228,7 +322,7 @@ def mmcr() -> Config:
 get_config = lejepa
 
 
-_CONVNET = models.ConvNet(widths=(4, 8))  # compiles faster than a ResNet
+_CONVNET = models.ConvNet(widths=(4, 8), norm="batch")  # compiles faster than a ResNet
 
 
 def _small(real: Config, views: Views, encoder: models.EncoderConfig, objective: losses.Loss) -> Config:

@@ -31,33 +31,52 @@ from functools import partial
 from mvcl import data, evaluation, losses, methods, models
 from mvcl.training import AdamW, Checkpoint, Config, Train, Views
 
+_ADAM = {"b1": 0.9, "b2": 0.999, "eps": 1e-8}  # released, configs/multibench.yaml: PyTorch's defaults
+
 
 def _sentiment(objective: losses.Loss, method: methods.MultiEncoder) -> Config:
     """CMU-MOSEI with a transformer for each modality."""
     return Config(
-        data=data.Sentiment(dataset="mosei"),  # ours; released CMU-MOSI with MultiBench's features
-        views=Views(k=3),  # released
+        data=data.Sentiment(  # ours; released CMU-MOSI with MultiBench's features
+            dataset="mosei",  # ours
+            standardize=True,  # ours
+        ),
+        views=Views(k=3, strategy="growing"),  # released
         encoder=models.Transformer(  # released, src/modules/encoders/transformer_model.py
             width=300,  # released, transformer_model.py
             depth=5,  # released, transformer_model.py
             heads=5,  # released, transformer_model.py
             dropout=0.1,  # released, transformer_model.py
         ),
-        head=models.MLPHead(layers=1, out=256),  # released, scripts/multibench.sh: common_dim
+        head=models.MLPHead(  # released, scripts/multibench.sh: common_dim
+            layers=1,  # released, scripts/multibench.sh
+            out=256,  # released, scripts/multibench.sh: common_dim
+            output_norm="none",  # released, scripts/multibench.sh
+            init="lecun",  # ours; released, PyTorch's uniform
+        ),
         objective=objective,
         method=method,
         optimizer=AdamW(  # released, configs/multibench.yaml
             learning_rate=5e-5,  # released, configs/multibench.yaml
             end_learning_rate=1e-6,  # released, configs/multibench.yaml
+            reference_batch=None,  # released, configs/multibench.yaml
+            warmup_epochs=0,  # released, configs/multibench.yaml
+            warmup_share=0,  # released, configs/multibench.yaml
             weight_decay=1e-4,  # released, configs/multibench.yaml
+            decays="matrices",  # ours; released, PyTorch's AdamW
+            **_ADAM,
         ),
         train=Train(
             epochs=100,  # released, scripts/multibench.sh
             batch_size=128,  # released, configs/multibench.yaml
+            precision="auto",  # ours: bfloat16 on a GPU
             evaluate_every=0,
         ),
         checkpoint=Checkpoint(every_steps=500),
-        evaluation=evaluation.Retrieval(),  # released
+        evaluation=evaluation.Retrieval(  # released
+            features="head_views",  # released
+            ks=(1, 5, 10),  # released
+        ),
     )
 
 
@@ -67,7 +86,15 @@ def _fused(
 ) -> methods.MultiEncoder:
     """Pairs of views fused by networks of two layers, with the weight of ConFu's code."""
     return methods.MultiEncoder(  # released
-        fusion=models.MLPHead(layers=2, hidden=hidden, out=out),  # released, src/modules/encoders/mlp.py
+        fusion=models.MLPHead(  # released, src/modules/encoders/mlp.py
+            layers=2,  # released, src/modules/encoders/mlp.py
+            hidden=hidden,
+            out=out,
+            activation="relu",  # released, src/modules/encoders/mlp.py
+            norm="none",  # released, src/modules/encoders/mlp.py
+            output_norm="none",  # ours; released, LeakyReLU of slope 0.2
+            init="lecun",  # ours; released, PyTorch's uniform
+        ),
         fusion_weight=0.5,  # released, src/modules/models/confu.py
     )
 
@@ -97,6 +124,7 @@ def gram() -> Config:
         temperature=0.07,  # released, model/gram.py, from which it is learned; ConFu's gram.py
         anchor=0,  # paper: text; ConFu's code has vision
         label_smoothing=0.1,  # released, model/gram.py
+        eps=1e-8,  # ours; released, none
     )
     return _sentiment(objective, methods.MultiEncoder())  # released
 
@@ -107,8 +135,14 @@ def confu() -> Config:
     Cost: 74.6 PFLOP; a step holds 54.3 GB of temporaries in float32 (docs/how_to/recipes.md).
     Ours: not run.
     """
-    pair = partial(losses.info_nce, temperature=0.07)  # released, src/modules/models/confu.py
-    return _sentiment(losses.all_pairs(pair, pairs="ordered"), _fused())  # released, confu.py
+    pair = partial(
+        losses.info_nce,  # released, src/modules/models/confu.py
+        temperature=0.07,  # released, src/modules/models/confu.py
+        symmetric=False,  # ours: ordered pairs have both directions
+        in_batch_negatives=True,  # released, src/modules/models/confu.py
+    )
+    objective = losses.all_pairs(pair, pairs="ordered", reduction="mean")  # released, confu.py
+    return _sentiment(objective, _fused())  # released, confu.py
 
 
 def _digits(real: Config, method: methods.MultiEncoder) -> Config:
@@ -119,12 +153,22 @@ def _digits(real: Config, method: methods.MultiEncoder) -> Config:
             views=("pixels", "fourier", "profiles"),  # ours
             scaling=("standard",),  # ours
             held_out=True,  # ours
+            noise=False,  # ours
         ),
-        encoder=models.MLP(widths=(256, 128)),  # ours
-        head=models.MLPHead(layers=1, out=64),  # ours
+        encoder=models.MLP(widths=(256, 128), norm="none", activation="relu"),  # ours
+        head=models.MLPHead(layers=1, out=64, output_norm="none", init="lecun"),  # ours
         method=method,
-        optimizer=AdamW(learning_rate=1e-3, weight_decay=1e-4),  # ours
-        train=Train(epochs=100, batch_size=128, evaluate_every=0),  # ours
+        optimizer=AdamW(  # ours
+            learning_rate=1e-3,  # ours
+            end_learning_rate=0.0,  # ours
+            reference_batch=None,  # ours
+            warmup_epochs=0,  # ours
+            warmup_share=0,  # ours
+            weight_decay=1e-4,  # ours
+            decays="matrices",  # ours
+            **_ADAM,
+        ),
+        train=Train(epochs=100, batch_size=128, precision="auto", evaluate_every=0),  # ours
     )
 
 

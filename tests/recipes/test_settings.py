@@ -20,8 +20,6 @@ FROM_METHOD = {"normalize", "mask", "axis_name", "block_size", "extra_negatives"
 FROM_METHOD |= {"global_views", "max_operations"}
 # Not strict yet.
 LATER = (
-    "field/imagenet100",
-    "field/modalities",
     "jeon/dsf",
     "piran/images",
     "shidani/gaussian",
