@@ -25,6 +25,7 @@ Ours: not run.
 
 import dataclasses
 from functools import partial
+from typing import Literal
 
 from mvcl import augment, data, evaluation, losses, methods, models
 from mvcl.training import AdamW, Checkpoint, Config, Lars, Train, Views
@@ -35,7 +36,6 @@ _DATA = data.Tfds(  # released
     test_split="validation",  # released
     classes=("imagenet100",),  # released
 )
-_ADAM = {"b1": 0.9, "b2": 0.999, "eps": 1e-8}  # released, LeJEPA: PyTorch's defaults; VISReg: ours
 
 
 def _crops(k: int, global_views: int, blur_kernel: int, large: int = 224, small: int = 96) -> Views:  # paper
@@ -68,7 +68,7 @@ def _head(hidden: int, out: int) -> models.MLPHead:
     )
 
 
-def _resnet(depth: int, zero_init_residual: bool) -> models.ResNet:
+def _resnet(depth: Literal[18, 50], zero_init_residual: bool) -> models.ResNet:
     """torchvision's ResNet, with statistics of the global batch."""
     return models.ResNet(  # paper: LeJEPA, 6.1; released: VICReg and MMCR
         depth=depth,
@@ -132,7 +132,9 @@ def lejepa() -> Config:
         ),
         method=methods.Simclr(),  # paper, Algorithm 2: one network
         optimizer=AdamW(  # paper, 6.1
-            **_ADAM,
+            b1=0.9,  # released, MINIMAL.md: PyTorch's
+            b2=0.999,  # released, MINIMAL.md: PyTorch's
+            eps=1e-8,  # released, MINIMAL.md: PyTorch's
             learning_rate=5e-4,  # paper, 6.1: of {5e-3, 5e-4}
             reference_batch=None,  # ours
             end_learning_rate=5e-7,  # released, README.md
@@ -186,7 +188,9 @@ def visreg() -> Config:
         ),
         method=methods.Simclr(),  # paper, Algorithm 1: one network
         optimizer=AdamW(  # paper, A.1
-            **_ADAM,
+            b1=0.9,  # ours: PyTorch's
+            b2=0.999,  # ours: PyTorch's
+            eps=1e-8,  # ours: PyTorch's
             learning_rate=9e-4,  # paper, A.1
             reference_batch=None,  # ours
             end_learning_rate=9e-7,  # paper, A.1
