@@ -173,15 +173,22 @@ Lengths = Mapping[str, Mapping[str, Any]]
 """What all runs have the same number of, "epochs" or "updates" -> changes of the configs."""
 
 
-def images(*names: str) -> Bases:
-    """The image sets of these variants: "cifar:cifar10" for CIFAR-10."""
+def images(*names: str, released: bool = False) -> Bases:
+    """The recipes of these image sets, or of all; with `released` as the authors' code trains them."""
     recipes = {
         "CIFAR-10": "cifar:cifar10",
         "CIFAR-100": "cifar:cifar100",
         "ImageNet-100": "imagenet:imagenet100",
         "ImageNet-1K": "imagenet:imagenet1k",
     }
-    return {name: partial(recipe_of, recipes[name]) for name in names or recipes}
+    ending = "_released" * released
+    return {name: partial(recipe_of, recipes[name] + ending) for name in names or recipes}
+
+
+RELEASED = (
+    "\n\nEvery run has the settings of the authors' code: the variants of the recipes that end in _released."
+)
+"""Ends the text of a study with --released."""
 
 
 def by_k(

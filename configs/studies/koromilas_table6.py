@@ -4,7 +4,6 @@ Source: Table VI, appendix F; recipes `koromilas/imagenet`, small `digits`.
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import _digits
@@ -36,12 +35,16 @@ _PRINTED = {
 }
 
 
-def paper(seeds: int = 1) -> Study:
-    """ImageNet-100 with ResNet-50."""
-    base = partial(_koromilas.recipe_of, "imagenet:imagenet100")
+def paper(seeds: int = 1, *, released: bool = False) -> Study:
+    """ImageNet-100 with ResNet-50.
+
+    Args:
+      released: train as the authors' code does.
+    """
+    base = _koromilas.images("ImageNet-100", released=released)["ImageNet-100"]
     cost = f"several GPUs; 27,600 PFLOP a seed, estimated from the recipe's cost at k = 4{_koromilas.PROBE}"
-    noise = {"linear, SGD": _koromilas.NOISE}
-    return _study(base, _NAMES, (2, 3, 4), _koromilas.SGD, about=_ABOUT, noise=noise, seeds=seeds, cost=cost)
+    about, noise = _ABOUT + _koromilas.RELEASED * released, {"linear, SGD": _koromilas.NOISE}
+    return _study(base, _NAMES, (2, 3, 4), _koromilas.SGD, about=about, noise=noise, seeds=seeds, cost=cost)
 
 
 def small(seeds: int = 5) -> Study:

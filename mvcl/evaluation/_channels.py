@@ -162,6 +162,8 @@ class Channels(Evaluation):
     """Draws of labels to average over."""
     valid_fraction: float = 0.25
     """Share of the training subjects (without subjects, rows) for validation."""
+    valid_seed: int | None = None
+    """Seed of the draw of these subjects; None: `seed`, so that runs with other labels have other subjects too."""
     of: str = ""
     """Use the splits OF/train and OF/test, for example of a second data set; empty: train and test."""
     probe: ChannelProbe = dataclasses.field(default_factory=ChannelProbe)
@@ -197,7 +199,8 @@ class Channels(Evaluation):
         labels, answers = splits[train].labels, splits[test].labels
         groups = splits[train].groups
         of_row = np.arange(len(labels)) if groups is None else groups
-        subjects = np.random.default_rng((self.seed, 0, 1)).permutation(np.unique(of_row))
+        valid_seed = self.seed if self.valid_seed is None else self.valid_seed
+        subjects = np.random.default_rng((valid_seed, 0, 1)).permutation(np.unique(of_row))
         held = np.isin(of_row, subjects[: max(1, round(self.valid_fraction * len(subjects)))])
         pool, others = np.flatnonzero(~held), np.flatnonzero(held)
         least = int(np.bincount(labels[pool], minlength=classes).min())

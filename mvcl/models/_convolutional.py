@@ -191,12 +191,15 @@ class _EegBlock(nnx.Module):
     """Convolution, dropout of whole feature maps, group norm over pairs of feature maps, exact GELU."""
 
     def __init__(
-        self, channels: int, features: int, size: int, rate: float, *, dtype: DTypeLike, rngs: nnx.Rngs
+        self, config: "EegConv", channels: int, features: int, size: int, *, dtype: DTypeLike, rngs: nnx.Rngs
     ):
         self.dtype = dtype
-        conv = partial(_layers.conv, kernel_init=_layers.he_fan_in, use_bias=True, dtype=dtype, rngs=rngs)
+        kernel, bias = config.start(channels * size)
+        conv = partial(
+            _layers.conv, kernel_init=kernel, bias_init=bias, use_bias=True, dtype=dtype, rngs=rngs
+        )
         self.conv = conv(channels, features, size, size, axes=1)
-        self.dropout = _layers.Dropout(rate, broadcast_dims=(1,), rngs=rngs)
+        self.dropout = _layers.Dropout(config.dropout, broadcast_dims=(1,), rngs=rngs)
         self.norm = nnx.GroupNorm(
             features,
             num_groups=features // 2,
@@ -220,13 +223,13 @@ class EegConvEncoder(nnx.Module):
         widths = (1, *(config.channels,) * (len(_SIZES) - 1), config.out)
         self.blocks = nnx.List(
             [
-                _EegBlock(before, after, size, config.dropout, dtype=dtype, rngs=rngs)
+                _EegBlock(config, before, after, size, dtype=dtype, rngs=rngs)
                 for before, after, size in zip(widths, widths[1:], _SIZES)
             ]
         )
-        self.readout = nnx.Linear(
-            config.out, config.out, dtype=dtype, kernel_init=_layers.he_fan_in, rngs=rngs
-        )
+        kernel, bias = config.start(config.out)
+        linear = partial(nnx.Linear, kernel_init=kernel, bias_init=bias, dtype=dtype, rngs=rngs)
+        self.readout = linear(config.out, config.out)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         x = x.reshape(x.shape[0], -1, 1)
@@ -264,6 +267,15 @@ class EegConv:
     stretches: int = 1
     """Average over this many equal stretches of time, concatenated in the features; heads and classifiers of the
     released code use 4."""
+    init: Literal["he_fan_in", "torch"] = "he_fan_in"
+    """Initial weights: kernels normal of variance 2 / fan in, cut off at two deviations, and biases 0 (he_fan_in); or
+    both uniform in ±1/sqrt(fan in), as in PyTorch's layers (torch)."""
+
+    def start(self, inputs: int) -> tuple[nnx.Initializer, nnx.Initializer]:
+        """Laws of the kernel and the bias of a layer with this fan in."""
+        if self.init == "torch":
+            return _layers.torch_kernel, _layers.torch_bias(inputs)
+        return _layers.he_fan_in, nnx.initializers.zeros
 
     def build(self, input_shape: Sequence[int], *, dtype: DTypeLike, rngs: nnx.Rngs) -> EegConvEncoder:
         """Build the encoder for one channel of `input_shape` (time,) or (time, 1), or raise ValueError."""

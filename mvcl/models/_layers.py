@@ -94,6 +94,7 @@ def conv(
     dtype: DTypeLike,
     rngs: nnx.Rngs,
     kernel_init: nnx.Initializer = he_fan_out,
+    bias_init: nnx.Initializer = nnx.initializers.zeros,
     use_bias: bool = False,
 ) -> nnx.Conv:
     """A convolution of as many axes, of one size, padded by size // 2 on every side as in PyTorch.
@@ -109,6 +110,7 @@ def conv(
         use_bias=use_bias,
         dtype=dtype,
         kernel_init=kernel_init,
+        bias_init=bias_init,
         conv_general_dilated=convolve,
         rngs=rngs,
     )

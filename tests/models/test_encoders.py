@@ -245,6 +245,15 @@ def uniform(variance_of_three):
             (32, 32, 3),
             {"conv1": uniform(1 / (9 * 3)), "layer1.0.conv1": (np.sqrt(2 / (9 * 64)), None)},
         ),
+        (  # and torch.nn.Conv1d's and Linear's, of biases too
+            EegConv(init="torch"),
+            (60,),
+            {
+                "blocks.1.conv": uniform(1 / (2 * 256)),
+                "blocks.1.conv.bias": uniform(1 / (2 * 256)),
+                "readout": uniform(1 / 64),
+            },
+        ),
         (  # MoCo v3, to ±sqrt(6 / (inputs + outputs)), with queries, keys and values as three maps
             ViT(patch=8, width=64, depth=1, heads=2, init="xavier_uniform"),
             (8, 8, 3),
@@ -261,7 +270,7 @@ def uniform(variance_of_three):
 def test_initial_kernels(config, shape, laws):
     def kernels(module):
         flat = {".".join(map(str, path)): v[...] for path, v in nnx.to_flat_state(nnx.state(module))}
-        return {name: flat[f"{name}.kernel"] for name in laws}
+        return {name: flat[name if name.endswith(".bias") else f"{name}.kernel"] for name in laws}
 
     for name, kernel in part_of_new(config, shape, kernels).items():
         deviation, largest = laws[name]

@@ -224,6 +224,29 @@ def test_the_config_of_a_cell_is_that_of_its_factors(name, scale):
         assert SETTINGS[name, scale](cell.factors, cell.task.config), cell.name
 
 
+@pytest.mark.parametrize("name", ["table2", "table3", "table5", "table6"])
+def test_runs_of_koromilas_as_released(name):
+    """Steps, rates and stems of the authors' configs and models/encoder.py, whatever the batch."""
+    released = {  # iters, lr, batch_size
+        "CIFAR-10": (39_062, 1.0, 256),
+        "CIFAR-100": (39_062, 1.0, 256),
+        "ImageNet-100": (101_562, 1.4, 256),
+        "ImageNet-1K": (1_000_912, 0.3, 256),
+    }
+    study = studies.scales(studies.find(K + name))["paper"](released=True)
+    assert "the authors' code" in study.about
+    for cell in study.cells:
+        config, on = cell.task.config, cell.factors.get("data", "ImageNet-100")
+        steps, rate, batch = released[on]
+        assert (config.train.steps, config.train.precision, config.head.init) == (steps, "float32", "torch")
+        assert config.train.batch_size == cell.factors.get("batch", batch)
+        assert isinstance(config.optimizer, training.Sgd)
+        assert _optimizers.peak(config.optimizer, config.examples) == rate
+        assert config.optimizer.warmup_share == (0.01 if on.startswith("CIFAR") else 0.1)
+        stem = ("cifar", "torch") if on == "CIFAR-10" else ("imagenet", "same")
+        assert (config.encoder.stem, config.encoder.stem_initial) == stem
+
+
 @pytest.mark.parametrize("name", ["table4", "table7"])
 def test_each_row_has_one_of_three_learning_rates(name):
     """Koromilas 2025, appendix E: of three trainings each; the supervised row has the same rates."""
