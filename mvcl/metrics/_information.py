@@ -167,8 +167,8 @@ def optimal_multiplicity(batch: int, two_view_loss: float, equation: Literal[154
         Eq. 155:  1 + sqrt( B (1 - p) )          from  ℓ(M) = 1 - (1 - p) / (M - 1)     (Eq. 146)
 
     the maximum of log(B - M + 1) + log ℓ(M), p = ℓ(2) = e^{-loss} the likelihood at two views. Both forms of ℓ are the
-    paper's assumptions, and the maximised quantity is `printed_poly_view_bound`, which is not a bound; docs/studies
-    compares the two with the best M measured.
+    paper's assumptions, and the maximised quantity is `printed_poly_view_bound`, which is not a bound; the study
+    shidani_fixed_batch compares the two with the best M measured.
 
     Args:
       batch: B >= 4 vectors in total.

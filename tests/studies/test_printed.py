@@ -195,13 +195,13 @@ SETTINGS = {
         (c.data.held_out, c.train.group, c.examples) == (f["unseen"], 16, 512)
     ),
     (S + "figure2", "paper"): lambda f, c: (
-        (c.views.k, c.examples, c.data.networks, c.data.instances) == (f["M"], 1024, 16, 200 * 3 * 1024)
+        (c.views.k, c.examples, c.data.networks, c.data.instances) == (f["M"], 1024, 16, 200 * 20 * 1024)
         and c.evaluation.information == metrics.gaussian_information(f["M"], 4.0)
     ),
-    (S + "fixed_batch", "paper"): lambda f, c: c.views.k * c.examples == 64,
+    (S + "fixed_batch", "paper"): lambda f, c: c.views.k * c.examples == f["B"],
     (S + "figure3a", "paper"): lambda f, c: (
-        c.views.k == (2 if f["objective"] == "SimCLR" else 8)
-        and c.examples == {"growing": 4096, "fixed": 1024, "256": 256}[f["batch"]]
+        c.views.k == (2 if f["objective"] == "SimCLR" else 16 if "16" in f["batch"] else 8)
+        and c.examples == {"growing": 4096, "fixed": 1024}.get(f["batch"], 256)
         and (losses.name(c.objective) == "nt_xent") == (f["objective"] == "SimCLR")
     ),
     (S + "figure3b", "paper"): lambda f, c: (c.views.k, c.train.epochs) == (f["M"], 128),
@@ -297,11 +297,20 @@ def test_noise_that_table_ii_of_koromilas_shows():
     np.testing.assert_allclose(margins, (0.3, 0.1, 0.2, 0.1), atol=1e-9)
 
 
-def test_the_best_m_of_a_fixed_batch_is_8():
-    """p = e^-loss of the loss at M = 2, between 0 and log(63): the claim's M is the nearest that is trained."""
-    for loss, equation in ((1.2, 154), (3.8, 154), (1.2, 155), (3.8, 155)):
-        best = metrics.optimal_multiplicity(64, loss, equation)
-        assert min((2, 4, 8, 16, 32), key=lambda m: abs(m - best)) == 8
+def test_the_best_m_of_a_fixed_batch_follows_its_root():
+    """p = e^-loss of the loss at M = 2, of which all is learned, 0.51 nats, or nothing: the claims' M are the nearest
+    that are trained; those of the two equations differ, and double from one B to the next."""
+    study = training.config_module(studies.find(S + "fixed_batch"))
+    for name, best in study.BEST.items():
+        for b, views in study.VIEWS.items():
+            for learned in (0.0, 0.51):
+                found = metrics.optimal_multiplicity(
+                    b, np.log(b - 1) - learned, int(name.removeprefix("Eq. "))
+                )
+                assert min(views, key=lambda m, found=found: abs(m - found)) == best[b]
+            assert metrics.best_gaussian_multiplicity(b, 4.0, views) == study._LARGEST_LIMIT[b]
+        assert list(best.values()) == [best[72], 2 * best[72], 4 * best[72]]
+    assert study.BEST["Eq. 154"] != study.BEST["Eq. 155"]
 
 
 def test_encoder_passes_are_equal_within_a_column():

@@ -11,6 +11,7 @@ from mvcl import studies, training
 from mvcl.metrics import interval
 from mvcl.studies import (
     Above,
+    Alike,
     Cell,
     Found,
     Gain,
@@ -221,6 +222,32 @@ def test_trend_of_several_lines():
 
 
 GRID = [{"f": f, "k": k} for f in "ab" for k in (2, 4, 8)]
+
+
+@pytest.mark.parametrize(
+    ("tilt", "shift", "answer"), [(0, 3.0, HOLDS), (4.0, 0, REFUTED), (1.0, 0, OPEN), (-4.0, 3.0, REFUTED)]
+)
+def test_alike(tilt, shift, answer):
+    """Changes from the level 4 to 2 and to 8 are those of the other cells, whatever their level is."""
+    noise, places = np.array([0.03, -0.02, -0.01]), (-1, 0, 1)
+    curve = [list(level + noise * place) for level, place in zip((70, 72, 71), places)]
+    other = [list(level + shift + tilt * place + 0 * noise) for level, place in zip((70, 72, 71), places)]
+    claim = Alike(**KEYS, cells={"f": "a"}, than=({"f": "b"},), along="k", reference=4)
+    verdict = judged(claim, GRID, curve + other)
+    assert verdict.answer == answer
+    expected = {"gain of f a, k 2 - that of f b, k 2", "gain of f a, k 8 - that of f b, k 8"}
+    assert {reason.partition(":")[0] for reason in verdict.reason.split("; ")} == expected
+
+
+def test_never_harmful_is_no_rise():
+    """Figure 3b: equal accuracies do no harm; a fall by 2 points does."""
+    figure = training.config_module(studies.find("shidani_figure3b"))
+    of = figure.paper()
+    claims = [claim for claim in of.claims if "never harmful" in claim.text]
+    values = [{seed: {"linear, SGD": 0.7 + 0.001 * seed} for seed in range(3)} for _ in of.cells]
+    assert {claim.judge(Found(of, values)).answer for claim in claims} == {HOLDS}
+    values[-1] = {seed: {"linear, SGD": 0.68 + 0.001 * seed} for seed in range(3)}  # the last M
+    assert [claim.judge(Found(of, values)).answer for claim in claims].count(REFUTED) == 1
 
 
 @pytest.mark.parametrize(
