@@ -35,6 +35,7 @@ _LINEAR = evaluation.LinearProbe(  # paper, B
     weight_decay=0.0,  # paper, B
     decay="cosine",  # ours
     augment=True,  # paper, B
+    crop_padding=0,  # ours
 )
 
 
@@ -44,6 +45,8 @@ def _m3g(epsilon: float) -> losses.Loss:
         epsilon=epsilon,
         cost="circular_variance",  # paper, Eq. 12
         cost_scale=1.0,  # ours
+        epsilon_init=1.0,  # paper, Algorithm 1: one epsilon
+        epsilon_decay=1.0,  # paper, Algorithm 1: one epsilon
         tolerance=1e-3,  # paper, Algorithm 1
         max_iterations=100,  # ours
     )
@@ -62,12 +65,26 @@ def imagenet1k() -> Config:
     second = augment.byol_global2()  # paper, A, Pseudocode 1; the blur's kernel of 23: ours, as SimCLR's
     third = augment.simclr()  # paper, A, Pseudocode 1
     return Config(
-        data=data.Tfds(name="imagenet2012", test_split="validation"),  # paper, 4.1; Tfds: ours
+        data=data.Tfds(  # paper, 4.1; Tfds: ours
+            name="imagenet2012",  # paper, 4.1
+            train_split="train",  # paper, 4.1
+            test_split="validation",  # paper, 4.1
+            classes=(),  # paper, 4.1: all
+        ),
         views=Views(
             k=4,  # paper, 4.1
             policies=(first, second, third, first),  # paper, A, Pseudocode 1
+            strategy="growing",  # paper, 4.1: 64 examples on a GPU for every k
         ),
-        encoder=models.ViT(patch=16, width=768, depth=12, heads=12),  # paper, A
+        encoder=models.ViT(  # paper, A
+            patch=16,  # paper, A
+            width=768,  # paper, A
+            depth=12,  # paper, A
+            heads=12,  # paper, A
+            frozen_patches=False,  # ours
+            positions="learned",  # ours: as timm's ViT
+            init="trunc_normal",  # paper, Table A1; of the patches LeCun's: ours
+        ),
         head=models.piran_head(),  # paper, A, Table A1; no norm at its end: ours
         objective=_m3g(epsilon=0.2),  # paper, 4.1
         method=methods.StudentTeacher(  # paper, 2.1
@@ -75,6 +92,7 @@ def imagenet1k() -> Config:
             end_momentum=1.0,  # ours: as BYOL
             predictor=models.piran_head(),  # paper, A, Table A1; no norm at its end: ours
             evaluate="online",  # ours
+            pairs="teacher",  # paper, 4: the student on all views but the one of the teacher
         ),
         optimizer=AdamW(  # paper, Table A1
             learning_rate=6.5e-4,  # paper, Table A1
@@ -83,8 +101,10 @@ def imagenet1k() -> Config:
             scaling="sqrt",  # paper, Table A1: "optimizer scaling rule: Adam"
             b1=0.9,  # paper, Table A1
             b2=0.95,  # paper, Table A1
+            eps=1e-8,  # ours: PyTorch's
             warmup_epochs=10,  # paper, Table A1
             weight_decay=0.04,  # paper, Table A1
+            decays="matrices",  # ours
             end_weight_decay=0.4,  # paper, Table A1
         ),
         train=Train(
@@ -95,7 +115,14 @@ def imagenet1k() -> Config:
             threads=16,
         ),
         checkpoint=Checkpoint(every_steps=1000),
-        evaluation=evaluation.Classification(linear=_LINEAR),  # ours
+        evaluation=evaluation.Classification(  # paper, B: the linear layer; k-NN and few labels: ours
+            features="encoder",  # paper, B
+            knn_k=200,  # ours
+            knn_temperature=0.07,  # ours
+            labels_per_class=(5, 10),  # ours
+            draws=10,  # ours
+            linear=_LINEAR,
+        ),
     )
 
 
@@ -113,12 +140,15 @@ def domainnet() -> Config:
     return dataclasses.replace(
         imagenet1k(),
         data=data.DomainNet(  # paper, 4.2
+            domains=data.DOMAINS,  # paper, 4.2
             held_out="sketch",  # ours: the paper has all six
+            classes=(),  # paper, 4.2: all
             classes_per_draw=16,  # paper, 4.2
         ),
         views=Views(
             k=5,  # paper, 4.2
             policy=augment.simclr(),  # paper, A, Pseudocode 1
+            strategy="growing",  # paper, 4.2: 16 examples on a GPU
         ),
         objective=_m3g(epsilon=0.05),  # paper, 4.2
         train=Train(
@@ -129,7 +159,11 @@ def domainnet() -> Config:
             threads=16,
             evaluate_every=0,
         ),
-        evaluation=evaluation.Domains(linear=_LINEAR),  # paper, B
+        evaluation=evaluation.Domains(  # paper, B
+            features="encoder",  # paper, B
+            choose="seen",  # ours: the paper does not say on which images the learning rate is chosen
+            linear=_LINEAR,
+        ),
     )
 
 

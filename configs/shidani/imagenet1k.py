@@ -31,16 +31,22 @@ Ours: not run.
 import dataclasses
 from functools import partial
 
-from mvcl import augment, data, evaluation, losses, models
+from mvcl import augment, data, evaluation, losses, methods, models
 from mvcl.training import Checkpoint, Config, Lars, Train, Views
 
 
 def growing_batch() -> Config:
     """K = 4096 examples for every M; the batch of views grows with M."""
     return Config(
-        data=data.Tfds(name="imagenet2012", test_split="validation"),  # paper, F.1; Tfds: ours
+        data=data.Tfds(  # paper, F.1; Tfds: ours
+            name="imagenet2012",  # paper, F.1
+            train_split="train",  # paper, F.1
+            test_split="validation",  # paper, F.1
+            classes=(),  # paper, F.1: all
+        ),
         views=Views(
             k=8,  # paper, Figure 3a; ours for `headline`
+            strategy="growing",  # paper, 3.2; `fixed_batch` has the other
             policy=augment.simclr(  # paper, F.1
                 strength=1.0,  # paper, F.1
                 image_size=224,  # paper, F.1
@@ -48,8 +54,22 @@ def growing_batch() -> Config:
                 blur_kernel=0,  # ours: Pillow's blur, as MoCo's GaussianBlur([0.1, 2.0]) that F.1 calls
             ),
         ),
-        encoder=models.ResNet(depth=50, initial="kaiming_uniform"),  # paper, F.1, Table 1
+        encoder=models.ResNet(  # paper, F.1, Table 1
+            depth=50,  # paper, F.1, Table 1
+            stem="imagenet",  # paper, F.1, Table 1
+            norm="batch",  # paper, F.1, Table 1
+            batch_groups=1,  # paper, F.1, Table 1: synchronised
+            width=64,  # paper, F.1, Table 1
+            zero_init_residual=False,  # ours; SimCLR's code has True
+            initial="kaiming_uniform",  # paper, F.1, Table 1
+            stem_initial="same",  # paper, F.1, Table 1
+        ),
         head=models.MLPHead(  # paper, F.1, Table 1
+            layers=2,  # ours: SimCLR's
+            hidden=None,  # ours: SimCLR's, the features
+            out=128,  # ours: SimCLR's
+            activation="relu",  # ours: SimCLR's
+            init="lecun",  # ours
             norm="batch",  # paper, F.1, Table 1
             output_norm="batch_no_shift",  # ours: SimCLR's, as the head's width and depth
         ),
@@ -57,12 +77,18 @@ def growing_batch() -> Config:
             losses.poly_view,  # paper, 2.3.3
             temperature=0.1,  # ours
             aggregation="geometric",  # paper, 3.2
+            negatives_of="other",  # paper, Eq. 14
         ),
+        method=methods.Simclr(),  # paper, Algorithm 1: one network
         optimizer=Lars(  # paper, F.1, Table 1
             learning_rate=3.2,  # paper, F.1, Table 1: 0.2 x 4096/256
+            end_learning_rate=0.0,  # paper, F.1, Table 1: minimum value
             reference_batch=None,  # paper, F.1, Table 1: no scaling rule
             momentum=0.9,  # paper, F.1, Table 1
             weight_decay=1e-4,  # paper, F.1, Table 1
+            decays="matrices",  # paper, F.1, Table 1: no biases; no norms: ours
+            trust_coefficient=0.001,  # ours
+            clip=False,  # ours
             warmup_epochs=10,  # paper, F.1, Table 1
         ),
         train=Train(
@@ -73,13 +99,22 @@ def growing_batch() -> Config:
         ),
         checkpoint=Checkpoint(every_steps=500),
         evaluation=evaluation.Classification(  # ours
+            features="encoder",  # ours
+            knn_k=200,  # ours
+            knn_temperature=0.07,  # ours
+            labels_per_class=(5, 10),  # ours
+            draws=10,  # ours
             linear=evaluation.LinearProbe(  # ours: SimCLR's
                 learning_rates=(0.1,),  # ours
                 reference_batch=256,  # ours
                 batch_size=4096,  # ours
                 epochs=90,  # ours
+                momentum=0.9,  # ours
+                weight_decay=0.0,  # ours
                 decay="cosine",  # ours
-            )
+                augment=True,  # ours
+                crop_padding=0,  # ours
+            ),
         ),
     )
 

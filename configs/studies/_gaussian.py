@@ -120,14 +120,20 @@ def gaussian(
             signal=signal,
             noise=noise,
         ),
-        views=training.Views(k=views),
-        encoder=models.MLP(widths=(32, 32), activation="gelu"),
+        views=training.Views(k=views, strategy="growing"),  # paper, 3.1
+        encoder=models.MLP(widths=(32, 32), norm="none", activation="gelu"),  # paper, 3.1; no norm: ours
         head=models.IdentityHead(),
         objective=of_inputs,
         method=_networks.SideBySide(),
         optimizer=training.AdamW(
             learning_rate=learning_rate,
             end_learning_rate=end_learning_rate,
+            reference_batch=None,  # paper, 3.1: one rate
+            warmup_epochs=0.0,  # ours
+            warmup_share=0.0,  # ours
+            b1=0.9,  # ours: PyTorch's
+            b2=0.999,  # ours: PyTorch's
+            eps=1e-8,  # ours: PyTorch's
             weight_decay=weight_decay,
             decays="all",  # as PyTorch's AdamW, which is given all parameters; a vector of each network is a matrix
         ),
