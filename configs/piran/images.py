@@ -37,6 +37,23 @@ _LINEAR = evaluation.LinearProbe(  # paper, B
     augment=True,  # paper, B
     crop_padding=0,  # ours
 )
+_VIT = models.ViT(  # paper, A
+    patch=16,  # paper, A
+    width=768,  # paper, A
+    depth=12,  # paper, A
+    heads=12,  # paper, A
+    frozen_patches=False,  # ours
+    positions="learned",  # ours: as timm's ViT
+    init="trunc_normal",  # paper, Table A1; of the patches LeCun's: ours
+)
+_CLASSIFICATION = evaluation.Classification(  # paper, B: the linear layer; k-NN and few labels: ours
+    features="encoder",  # paper, B
+    knn_k=200,  # ours
+    knn_temperature=0.07,  # ours
+    labels_per_class=(5, 10),  # ours
+    draws=10,  # ours
+    linear=_LINEAR,
+)
 
 
 def _m3g(epsilon: float) -> losses.Loss:
@@ -76,15 +93,7 @@ def imagenet1k() -> Config:
             policies=(first, second, third, first),  # paper, A, Pseudocode 1
             strategy="growing",  # paper, 4.1: 64 examples on a GPU for every k
         ),
-        encoder=models.ViT(  # paper, A
-            patch=16,  # paper, A
-            width=768,  # paper, A
-            depth=12,  # paper, A
-            heads=12,  # paper, A
-            frozen_patches=False,  # ours
-            positions="learned",  # ours: as timm's ViT
-            init="trunc_normal",  # paper, Table A1; of the patches LeCun's: ours
-        ),
+        encoder=_VIT,
         head=models.piran_head(),  # paper, A, Table A1; no norm at its end: ours
         objective=_m3g(epsilon=0.2),  # paper, 4.1
         method=methods.StudentTeacher(  # paper, 2.1
@@ -115,14 +124,7 @@ def imagenet1k() -> Config:
             threads=16,
         ),
         checkpoint=Checkpoint(every_steps=1000),
-        evaluation=evaluation.Classification(  # paper, B: the linear layer; k-NN and few labels: ours
-            features="encoder",  # paper, B
-            knn_k=200,  # ours
-            knn_temperature=0.07,  # ours
-            labels_per_class=(5, 10),  # ours
-            draws=10,  # ours
-            linear=_LINEAR,
-        ),
+        evaluation=_CLASSIFICATION,
     )
 
 

@@ -34,6 +34,37 @@ from functools import partial
 from mvcl import augment, data, evaluation, losses, methods, models
 from mvcl.training import Checkpoint, Config, Lars, Train, Views
 
+_RESNET = models.ResNet(  # paper, F.1, Table 1
+    depth=50,  # paper, F.1, Table 1
+    stem="imagenet",  # paper, F.1, Table 1
+    norm="batch",  # paper, F.1, Table 1
+    batch_groups=1,  # paper, F.1, Table 1: synchronised
+    width=64,  # paper, F.1, Table 1
+    zero_init_residual=False,  # ours; SimCLR's code has True
+    initial="kaiming_uniform",  # paper, F.1, Table 1
+    stem_initial="same",  # paper, F.1, Table 1
+)
+_HEAD = models.MLPHead(  # paper, F.1, Table 1
+    layers=2,  # ours: SimCLR's
+    hidden=None,  # ours: SimCLR's, the features
+    out=128,  # ours: SimCLR's
+    activation="relu",  # ours: SimCLR's
+    init="lecun",  # ours
+    norm="batch",  # paper, F.1, Table 1
+    output_norm="batch_no_shift",  # ours: SimCLR's, as the head's width and depth
+)
+_LINEAR = evaluation.LinearProbe(  # ours: SimCLR's
+    learning_rates=(0.1,),  # ours
+    reference_batch=256,  # ours
+    batch_size=4096,  # ours
+    epochs=90,  # ours
+    momentum=0.9,  # ours
+    weight_decay=0.0,  # ours
+    decay="cosine",  # ours
+    augment=True,  # ours
+    crop_padding=0,  # ours
+)
+
 
 def growing_batch() -> Config:
     """K = 4096 examples for every M; the batch of views grows with M."""
@@ -54,25 +85,8 @@ def growing_batch() -> Config:
                 blur_kernel=0,  # ours: Pillow's blur, as MoCo's GaussianBlur([0.1, 2.0]) that F.1 calls
             ),
         ),
-        encoder=models.ResNet(  # paper, F.1, Table 1
-            depth=50,  # paper, F.1, Table 1
-            stem="imagenet",  # paper, F.1, Table 1
-            norm="batch",  # paper, F.1, Table 1
-            batch_groups=1,  # paper, F.1, Table 1: synchronised
-            width=64,  # paper, F.1, Table 1
-            zero_init_residual=False,  # ours; SimCLR's code has True
-            initial="kaiming_uniform",  # paper, F.1, Table 1
-            stem_initial="same",  # paper, F.1, Table 1
-        ),
-        head=models.MLPHead(  # paper, F.1, Table 1
-            layers=2,  # ours: SimCLR's
-            hidden=None,  # ours: SimCLR's, the features
-            out=128,  # ours: SimCLR's
-            activation="relu",  # ours: SimCLR's
-            init="lecun",  # ours
-            norm="batch",  # paper, F.1, Table 1
-            output_norm="batch_no_shift",  # ours: SimCLR's, as the head's width and depth
-        ),
+        encoder=_RESNET,
+        head=_HEAD,
         objective=partial(
             losses.poly_view,  # paper, 2.3.3
             temperature=0.1,  # ours
@@ -104,17 +118,7 @@ def growing_batch() -> Config:
             knn_temperature=0.07,  # ours
             labels_per_class=(5, 10),  # ours
             draws=10,  # ours
-            linear=evaluation.LinearProbe(  # ours: SimCLR's
-                learning_rates=(0.1,),  # ours
-                reference_batch=256,  # ours
-                batch_size=4096,  # ours
-                epochs=90,  # ours
-                momentum=0.9,  # ours
-                weight_decay=0.0,  # ours
-                decay="cosine",  # ours
-                augment=True,  # ours
-                crop_padding=0,  # ours
-            ),
+            linear=_LINEAR,
         ),
     )
 
