@@ -82,7 +82,7 @@ def _evaluation(
 
 def _sgd(learning_rate: float, reference_batch: int | None) -> Sgd:
     """SGD with the warm-up and decay that both ImageNets have."""
-    return Sgd(
+    return Sgd(  # paper, E
         learning_rate=learning_rate,
         end_learning_rate=0.0,  # paper, E: cosine annealing
         reference_batch=reference_batch,

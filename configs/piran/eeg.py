@@ -133,7 +133,7 @@ def infonce_released() -> Config:
         ),
         objective=losses.all_pairs(  # released, src/losses.py: --loss contrastive
             partial(
-                losses.nt_xent,
+                losses.nt_xent,  # released, src/losses.py
                 temperature=0.5,  # released, src/losses.py
             ),
             pairs="unordered",  # released, src/losses.py
