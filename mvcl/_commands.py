@@ -227,11 +227,54 @@ class _OfRun:
 _Opened = Annotated[_OfRun, tyro.conf.arg(name="")]
 
 
-def evaluate(of: _Opened) -> None:
-    """Evaluate a run's encoder, the untrained encoder and the raw input; print the table."""
+def evaluate(arguments: list[str]) -> None:
+    """Evaluate a run's encoder, or one from a file of weights, the untrained encoder and the raw input.
+
+    usage: mvcl evaluate RUN [--checkpoint STEP] [--network NAME] [--config FILE]
+           mvcl evaluate CONFIG --weights FILE [--prefix NAME] [--workdir DIR] [FIELD:CHOICE ...] [--FIELD VALUE ...]
+
+    FILE is of safetensors or PyTorch (.pth), with the names of torchvision, timm or a paper's released code, and fits
+    CONFIG's encoder. Both forms have --help.
+    """
+    if not any(argument.partition("=")[0] == "--weights" for argument in arguments):
+        config = (tyro.conf.PositionalRequiredArgs,)
+        return tyro.cli(_evaluate_run, args=arguments, prog="mvcl evaluate", config=config)
+    name = _first(arguments, "mvcl evaluate CONFIG --weights FILE; `mvcl configs` lists configs")
+    return with_config(
+        _evaluate_weights, training.load(name), f"evaluate {name}", arguments[1:], "Evaluate weights."
+    )
+
+
+def _evaluate_run(of: _Opened) -> None:
     run, state, folder = of.open()
     rows = training.evaluate(run, state, folder)
     print(f"step {int(state['step'])} of {of.run}\n\n{evaluation.evaluation_table(rows)}")
+
+
+def _evaluate_weights(
+    config: Annotated["training.Config", tyro.conf.arg(name="")],
+    *,
+    weights: Path,
+    prefix: str | None = None,
+    workdir: Path | None = None,
+) -> None:
+    """`evaluate` of a file.
+
+    Args:
+      weights: File of the encoder's weights, and of the head's if the evaluation is of the head.
+      prefix: What stands before the encoder's names in the file, or its end (base_encoder); needed if several fit.
+      workdir: Folder to write evaluation.json and embeddings.npz to; None: the table is printed only.
+    """
+    folder = None if workdir is None else _buckets.path(workdir)
+    if folder is not None and (folder / "config.json").is_file():
+        raise ValueError(f"--workdir {folder} is the folder of a run, which has an evaluation of its own")
+    start()
+    run, state, found = training.open_weights(config, weights, prefix)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+    rows = training.evaluate(run, state, folder)
+    rows = {f"{weights.name}" if row == "trained encoder" else row: of for row, of in rows.items()}
+    print(f"weights of {weights}{found and f', {found}*'}\n\n{evaluation.evaluation_table(rows)}")
 
 
 def embed(

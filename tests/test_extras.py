@@ -52,7 +52,7 @@ sys.modules.update(dict.fromkeys(["pyarrow", "safetensors"]))  # tensorflow is n
 from mvcl import data, models
 for f in (
     lambda: data.Tables(path=".").open(),
-    lambda: models.load_exported(None, "encoder.safetensors"),
+    lambda: models.load_weights(None, "encoder.safetensors"),
     lambda: data.prepare("caltech101", "."),
 ):
     try:
@@ -64,7 +64,7 @@ for f in (
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         "reading a.csv needs pyarrow: pip install 'mvcl[tables]'",
-        "an exported encoder needs safetensors: pip install 'mvcl[export]'",
+        "a safetensors file needs safetensors: pip install 'mvcl[export]'",
         "preparing caltech101 needs tensorflow: pip install 'mvcl[tensorflow]'",
     ]
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         ResNet,
         ResNetEncoder,
     )
-    from mvcl.models._export import export, load_exported
+    from mvcl.models._export import export
     from mvcl.models._layers import (
         MLP,
         ConvNet,
@@ -45,5 +45,6 @@ if TYPE_CHECKING:
     )
     from mvcl.models._norms import NORM_EPS, RUNNING_DECAY, counted, counts_rows
     from mvcl.models._vit import Transformer, TransformerEncoder, ViT, ViTEncoder
+    from mvcl.models._weights import load_weights
 
 __getattr__, __dir__, __all__ = _lazy.exports(__name__)

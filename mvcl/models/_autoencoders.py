@@ -73,6 +73,21 @@ class Autoencoders(nnx.Module):
             h = nnx.relu(layer(h))
         return [layer(view).astype(jnp.float32) for layer, view in zip(self.decoder.last, h)]
 
+    def released_names(self) -> dict[str, tuple[str, ...]]:
+        """Name of a variable -> its names in the released code of Xu 2023, network.py: of each view, if stacked."""
+        names: dict[str, tuple[str, ...]] = {}
+        views, deep = range(len(self.encoder.first)), len(self.encoder.rest)
+        for leaf in ("weight", "bias"):
+            layer = "{0}s.{1}.{0}.{2}." + leaf  # linear layers alternate with ReLU
+            for v in views:
+                names[f"encoder.first.{v}.{leaf}"] = (layer.format("encoder", v, 0),)
+                names[f"decoder.last.{v}.{leaf}"] = (layer.format("decoder", v, 2 * deep),)
+            for i in range(deep):
+                for part, place in (("encoder", 2 * i + 2), ("decoder", 2 * i)):
+                    names[f"{part}.rest.{i}.{leaf}"] = tuple(layer.format(part, v, place) for v in views)
+            names[f"head.{leaf}"] = tuple(f"feature_contrastive_modules.{v}.0.{leaf}" for v in views)
+        return names
+
 
 class Stack(nnx.Module):
     """k linear maps of one shape, (k, n, i) -> (k, n, o)."""

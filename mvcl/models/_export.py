@@ -4,7 +4,6 @@ import json
 import os
 from dataclasses import asdict, is_dataclass
 
-import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
@@ -16,7 +15,7 @@ from mvcl.models._vit import Frozen, ViT
 _LEAVES = {"kernel": "weight", "scale": "weight", "mean": "running_mean", "var": "running_var"}
 
 
-def _variables(encoder: nnx.Module) -> dict[str, nnx.Variable]:
+def named_variables(encoder: nnx.Module) -> dict[str, nnx.Variable]:
     """Parameters, running statistics and fixed values by their names in PyTorch."""
     kinds = nnx.Any(nnx.Param, nnx.BatchStat, Frozen)
     return {
@@ -25,7 +24,7 @@ def _variables(encoder: nnx.Module) -> dict[str, nnx.Variable]:
     }
 
 
-def _laid_out(name: str, value: np.ndarray, *, back: bool = False) -> np.ndarray:
+def laid_out(name: str, value: np.ndarray, *, back: bool = False) -> np.ndarray:
     """Kernels in PyTorch's layout, IO -> OI and HWIO -> OIHW, or back; all else unchanged."""
     if not name.endswith("weight"):
         return value
@@ -51,8 +50,8 @@ def export(encoder: nnx.Module, config: EncoderConfig, path: str | os.PathLike[s
         from safetensors.numpy import save_file
 
     tensors: dict[str, np.ndarray] = {}
-    for name, variable in _variables(encoder).items():
-        tensors[name] = np.ascontiguousarray(_laid_out(name, np.asarray(variable[...])))
+    for name, variable in named_variables(encoder).items():
+        tensors[name] = np.ascontiguousarray(laid_out(name, np.asarray(variable[...])))
         if name.endswith("running_mean"):
             tensors[name.removesuffix("running_mean") + "num_batches_tracked"] = np.zeros((), np.int64)
     assert is_dataclass(config)
@@ -69,38 +68,3 @@ def export(encoder: nnx.Module, config: EncoderConfig, path: str | os.PathLike[s
             save_file(tensors, temporary, metadata)
     except SafetensorError as error:  # raised for a full disk or a missing folder
         raise OSError(f"cannot write {path}: {error}") from error
-
-
-def load_exported(encoder: nnx.Module, path: str | os.PathLike[str]) -> None:
-    """Load an encoder's parameters and running statistics from a file that `export` wrote.
-
-    Weight files of torchvision and timm load too; their classifier (`fc.*`, `head.*`) and `num_batches_tracked` are
-    ignored. Raises ValueError, without changing the encoder, if a name is missing or unknown, a shape differs, or the
-    file is not a safetensors file.
-    """
-    with _lazy.needed("export", by="an exported encoder"):
-        from safetensors.numpy import load_file
-
-    if not os.path.isfile(path):
-        raise ValueError(f"path must be a safetensors file; {path} does not exist")
-    with _files.reading(path, "safetensors file"):  # it checks sizes against the file's before it reads
-        tensors = load_file(path)
-    variables = _variables(encoder)
-    given = {
-        name
-        for name in tensors
-        if not name.endswith("num_batches_tracked") and name.split(".")[0] not in ("fc", "head")
-    }
-    if (wanted := set(variables)) != given:
-        raise ValueError(
-            f"path must have this encoder's weights; {path} lacks {sorted(wanted - given)[:5]} "
-            f"and has {sorted(given - wanted)[:5]} too"
-        )
-    values = {name: _laid_out(name, tensors[name], back=True) for name in variables}
-    for name, variable in variables.items():
-        if (got := values[name].shape) != variable.shape:
-            raise ValueError(
-                f"{name} in {path} must have the encoder's shape {variable.shape}; got {got} (in flax's layout)"
-            )
-    for name, variable in variables.items():  # only after all checks
-        variable[...] = jnp.asarray(values[name], variable.dtype)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         profiler_server,
     )
     from mvcl.training._program import Program, build
-    from mvcl.training._run import Run, one_encoder, open_run, prepare
+    from mvcl.training._run import Run, one_encoder, open_run, open_weights, prepare
     from mvcl.training._serialise import (
         config_module,
         digests,

@@ -54,8 +54,8 @@ def evaluated(
 
     def write(name: str, **more: Any) -> None:
         if folder is not None:
-            content = {"step": step, "protocol": _serialise.tree(protocol), "score": score, "rows": table}
-            text = json.dumps(content | more, indent=2, default=dataclasses.asdict)
+            content = _title(run, step) | {"score": score, "rows": table} | more
+            text = json.dumps(content, indent=2, default=dataclasses.asdict)
             _files.write_whole(folder / name, text)
 
     if "trained encoder" not in table:
@@ -85,10 +85,15 @@ def evaluated(
     return table, score
 
 
+def _title(run: Run, step: int) -> dict[str, Any]:
+    """What rows are of: the weights, if not of the run's own step, and the protocol."""
+    own = {} if run.weights is None else {"weights": run.weights}
+    return {"step": step, **own, "protocol": _serialise.tree(run.config.evaluation)}
+
+
 def saved(run: Run, workdir: Path, step: int, name: str = _FILE) -> tuple[Table, Score | None] | None:
     """The rows that `evaluated` wrote for this step and protocol; None if there are none, or the file is damaged."""
-    title = {"step": step, "protocol": _serialise.tree(run.config.evaluation)}
-    table: Table = {}
+    title, table = _title(run, step), Table()
     try:
         content = _files.read_json(workdir / name)
         if {name: content.get(name) for name in title} != title:

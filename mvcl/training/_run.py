@@ -1,6 +1,7 @@
 """A config with its opened data and compiled functions, for a new run or a run folder; its training batches."""
 
 import dataclasses
+import hashlib
 import math
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
@@ -11,8 +12,9 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import nnx
 
-from mvcl import _buckets, _files, _progress, augment, data, methods
+from mvcl import _buckets, _files, _progress, augment, data, methods, models
 from mvcl.training import _program
 from mvcl.training._config import Config, Mesh, suited_to
 from mvcl.training._folder import Checkpoints, read_scores
@@ -27,6 +29,8 @@ class Run:
     splits: Mapping[str, data.Split]
     outline: data.Outline
     program: _program.Program
+    weights: str | None = None
+    """File of its weights with a digest, if it was not trained here."""
 
 
 def prepare(config: Config) -> Run:
@@ -84,14 +88,12 @@ def open_run(
         config = replace_at(config, ("method", "evaluate"), network)
     if output != "config":
         config = replace_at(config, ("evaluation", "features"), output)
-    devices = 1 if config.examples % (jax.device_count() * (config.train.group or 1)) else -1
-    config = replace_at(config, ("mesh",), Mesh(data=devices))
     if not (workdir / "checkpoints").is_dir():
         raise ValueError(
             f"{workdir} has no checkpoint yet; `mvcl train {workdir} --workdir {workdir}` trains it"
         )
     with _files.naming(workdir):
-        run = prepare(config)
+        run = prepare(_here(config))
     checkpoints = Checkpoints(workdir / "checkpoints", 1, read_scores(workdir), read_only=True)
     try:
         steps = checkpoints.steps()
@@ -108,6 +110,47 @@ def open_run(
         checkpoints.close()
     assert restored is not None
     return run, restored[0]
+
+
+def _here(config: Config) -> Config:
+    """The config on the present devices."""
+    devices = 1 if config.examples % (jax.device_count() * (config.train.group or 1)) else -1
+    return replace_at(config, ("mesh",), Mesh(data=devices))
+
+
+def open_weights(config: Config, path: Path, prefix: str | None = None) -> tuple[Run, _program.State, str]:
+    """A config with the weights of a file in its encoder, without training, and the prefix of their names.
+
+    The head has its weights of the file too, if the evaluation is of it. Any method with one encoder is read as SimCLR,
+    whose network has this encoder and this head.
+
+    Raises:
+      ValueError: as `models.load_weights`, or the method has an encoder for each view and is not SEM.
+    """
+    if isinstance(config.method, methods.MultiEncoder):
+        raise ValueError(
+            "--weights needs one encoder, or method sem; method multi_encoder has one for each view"
+        )
+    sem, protocol = isinstance(config.method, methods.Sem), config.evaluation
+    method = config.method if sem else methods.Simclr()
+    train = dataclasses.replace(config.train, initial=None, ema=0.0)
+    run = prepare(_here(dataclasses.replace(config, method=method, train=train)))
+    state, learner = run.program.init(), run.program.learner
+    net = learner.network(*_program.evaluated(state))
+    head = protocol.features in ("head", "head_views") or getattr(protocol, "knn_head", False)
+    with _progress.during(f"reading {path}"):
+        found = models.load_weights(
+            net if sem else net.encoder, path, prefix=prefix, head=net.head if head and not sem else None
+        )
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    state |= {"params": nnx.state(net, nnx.Param)} | ({} if sem else {"statistics": learner.statistics(net)})
+    run = dataclasses.replace(run, weights=f"{path.name}, {found}, sha256 {digest}")
+    return run, _placed(run.program, state), found
+
+
+def _placed(program: _program.Program, state: _program.State) -> _program.State:
+    return jax.tree.map(lambda x, like: jax.device_put(x, like.sharding), state, program.abstract_state)
 
 
 def one_encoder(run: Run, state: _program.State) -> Any:
@@ -142,7 +185,7 @@ def with_initial(run: Run, state: _program.State) -> _program.State:
     params, statistics = program.learner.start_from(state["params"], state["statistics"], encoder)
     new = {**state, "params": params, "statistics": statistics}
     new |= {"ema": jax.tree.map(jnp.copy, params)} if "ema" in state else {}
-    return jax.tree.map(lambda x, like: jax.device_put(x, like.sharding), new, program.abstract_state)
+    return _placed(program, new)
 
 
 def host_crop(run: Run, policies: Sequence[augment.Policy] | None = None, seed: int = 0) -> data.Crop | None:

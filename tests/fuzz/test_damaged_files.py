@@ -170,7 +170,7 @@ FORMATS = {
     ),
     "weights": (
         lambda folder: models.export(encoder(), CONV_NET, folder / "a.safetensors"),
-        lambda folder: models.load_exported(encoder(), folder / "a.safetensors"),
+        lambda folder: models.load_weights(encoder(), folder / "a.safetensors"),
     ),
     "WFDB": (write_recordings, open_eeg),
     "EDF": (write_nights, lambda folder: open_eeg(folder, format="sleep_edfx")),

@@ -1,0 +1,232 @@
+"""Weights of an encoder and its head from files of safetensors and of PyTorch, of which nothing is executed."""
+
+import io
+import os
+import pickle
+import re
+import zipfile
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
+from functools import cache
+from itertools import takewhile
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from mvcl import _files, _lazy
+from mvcl.models._autoencoders import Autoencoders
+from mvcl.models._convolutional import ResNetEncoder
+from mvcl.models._export import laid_out, named_variables
+
+_TYPES = {"Float": "f4", "Double": "f8", "Half": "f2", "BFloat16": "bfloat16", "Bool": "?", "Byte": "u1"}
+_TYPES |= {"Char": "i1", "Short": "i2", "Int": "i4", "Long": "i8"}
+Tensors = dict[str, np.ndarray]
+Layout = dict[str, tuple[str, ...]]
+"""Name of a variable -> its names in a file, several if the variable stacks them."""
+
+
+def load_weights(
+    encoder: nnx.Module,
+    path: str | os.PathLike[str],
+    *,
+    prefix: str | None = None,
+    head: nnx.Module | None = None,
+) -> str:
+    """Load an encoder's parameters and running statistics, and its head's, from a file; return the prefix of its names.
+
+    The file is one of safetensors, such as `export` writes, or of torch.save (PyTorch 1.6 and later), whose tensors are
+    read without PyTorch and without executing anything. Its names are those of `export` after a prefix that all have,
+    such as `state_dict.module.base_encoder.`; of a ResNet also an nn.Sequential's of torchvision's layers, and of
+    `Autoencoders` those of SEM's released code. The head is what has its shapes, in its order, nearest to the encoder.
+    Other names, such as a classifier's, are ignored.
+
+    Args:
+      encoder: Module to change.
+      path: The file, on a disk.
+      prefix: The prefix or its end, such as `encoder_q`; needed if several fit.
+      head: Head to change too.
+
+    Raises:
+      ValueError: the file is none of these, lacks names, has more of the encoder's layers, or other shapes; or no
+        prefix or several fit. Nothing is changed then.
+    """
+    tensors, variables, new = _read(path), named_variables(encoder), []
+    start, layout = _found(tensors, _layouts(encoder, list(variables)), path, prefix)
+    for name, variable in variables.items():
+        each = [laid_out(part, tensors[start + part], back=True) for part in layout[name]]
+        value = each[0] if len(each) == 1 else np.stack(each)
+        if value.shape != variable.shape:
+            images = "; its images had another size" if name.endswith("pos_embed") else ""
+            raise ValueError(
+                f"{start}{layout[name][0]} in {path} must have the encoder's shape {variable.shape}; got {value.shape} "
+                f"(in flax's layout){images}"
+            )
+        new.append((variable, value))
+    if head is not None:
+        used = {start + part for parts in layout.values() for part in parts}
+        new += _of_head(head, {name: x for name, x in tensors.items() if name not in used}, start, path)
+    for variable, value in new:  # only after all checks
+        variable[...] = jnp.asarray(value, variable.dtype)
+    return start
+
+
+def _layouts(encoder: nnx.Module, names: list[str]) -> list[Layout]:
+    """The ways in which a file may name the variables of an encoder."""
+    if isinstance(encoder, Autoencoders):
+        return [encoder.released_names()]
+    layouts: list[Layout] = [{name: (name,) for name in names}]
+    if isinstance(encoder, ResNetEncoder):
+        order = ["conv1", "bn1", "relu", *["maxpool"] * encoder.pools, *(f"layer{i}" for i in range(1, 5))]
+        first = [name.partition(".")[0] for name in names]
+        layouts.append({n: (f"{order.index(f)}{n.removeprefix(f)}",) for n, f in zip(names, first)})
+    return layouts
+
+
+def _found(
+    tensors: Tensors, layouts: list[Layout], path: str | os.PathLike[str], prefix: str | None
+) -> tuple[str, Layout]:
+    """What stands before an encoder's names in a file, and which they are."""
+    fits: dict[str, Layout] = {}
+    for layout in layouts[::-1]:
+        parts = set().union(*layout.values())
+        starts = [n.removesuffix(part) for part in parts for n in tensors if f".{n}".endswith(f".{part}")]
+        counts = Counter(starts)
+        fits |= {start: layout for start, count in counts.items() if count == len(parts)}
+    end = (prefix or "").strip(".")
+    found = [start for start in fits if prefix is None or start.strip(".") == end]
+    found = found or [start for start in fits if start.endswith(f".{end}.")]
+    if fits and len(found) != 1:
+        known = ", ".join(start.strip(".") or '""' for start in fits)
+        raise ValueError(f"{path} has this encoder under {known}; choose one with --prefix, got {prefix!r}")
+    start = found[0] if found else max(counts, key=counts.__getitem__, default="")
+    layout = fits.get(start, layouts[0])
+    parts, rest = (
+        set().union(*layout.values()),
+        {n.removeprefix(start) for n in tensors if n.startswith(start)},
+    )
+    layers = {part.partition(".")[0] for part in parts}
+    more = {name for name in rest - parts if name.partition(".")[0] in layers or not found}
+    more = {name for name in more if not name.endswith("num_batches_tracked")}
+    if more or not found:
+        raise ValueError(
+            f"path must have this encoder's weights; {path} lacks {sorted(parts - rest)[:5]} and has "
+            f"{sorted(more)[:5]} too" + f", after {start}" * bool(start)
+        )
+    return start, layout
+
+
+def _of_head(
+    head: nnx.Module, tensors: Tensors, start: str, path: str | os.PathLike[str]
+) -> list[tuple[nnx.Variable, np.ndarray]]:
+    """A head's variables with their values, of the names nearest to an encoder's that have its shapes in its order."""
+    groups: dict[str, Tensors] = {}
+    for name, value in tensors.items():
+        for dot in re.finditer(r"\.", name):
+            groups.setdefault(name[: dot.end()], {})[name] = laid_out(name, value, back=True)
+    ours = _layers(variables := named_variables(head))
+    for group in sorted(groups, key=lambda group: -_shared(group, start)):
+        theirs = _layers(groups[group])
+        both = list(zip(ours, theirs))
+        # A shift that the head lacks is zero: the released code of Koromilas 2025 saves one.
+        unused = [b[leaf] for a, b in both for leaf in b.keys() - a.keys()]
+        fits = all(leaf in b and b[leaf].shape == x.shape for a, b in both for leaf, x in a.items())
+        if len(ours) == len(theirs) and fits and not any(map(np.any, unused)):
+            return [(x, b[leaf]) for a, b in both for leaf, x in a.items()]
+    shapes = ", ".join(str(x.shape) for x in variables.values() if x.ndim == 2)
+    others = ", ".join(sorted({name.removeprefix(start).partition(".")[0] for name in tensors})[:8])
+    raise ValueError(
+        f"the evaluation of the head needs its layers, {shapes}; {path} has none of these shapes beside the encoder "
+        f"(it has {others or 'nothing'}). Set the head's options, or evaluate the encoder alone"
+    )
+
+
+def _shared(one: str, other: str) -> int:
+    """The number of words that two prefixes begin with alike."""
+    return sum(takewhile(bool, map(str.__eq__, one.split("."), other.split("."))))
+
+
+def _layers(tensors: Any) -> list[dict[str, Any]]:
+    """Leaf -> value of each layer, linear layers before norms, each in order."""
+    layers: dict[str, dict[str, Any]] = {}
+    for name in sorted(tensors, key=lambda name: [(len(part), part) for part in name.split(".")]):
+        layer, _, leaf = name.rpartition(".")
+        if leaf != "num_batches_tracked":
+            layers.setdefault(layer, {})[leaf] = tensors[name]
+    return sorted(layers.values(), key=lambda of: "weight" not in of or of["weight"].ndim != 2)
+
+
+def _read(path: str | os.PathLike[str]) -> Tensors:
+    """The tensors of a file by name; those of nested dictionaries have their keys before."""
+    if not os.path.isfile(path):
+        raise ValueError(f"path must be a file of weights on a disk; {path} does not exist")
+    if zipfile.is_zipfile(path):
+        with _files.reading(path, "file of PyTorch's weights"), zipfile.ZipFile(path) as archive:
+            if sum(part.file_size for part in archive.infolist()) > os.path.getsize(path):
+                raise ValueError("its parts are compressed, which torch.save does not do")
+            return dict(_flat(_Unpickler(archive).load(), "", set()))
+    with open(path, "rb") as file:
+        first = file.read(9)
+    if first[:1] == b"\x80" and first[8:] != b"{":  # a pickle, and no header of safetensors
+        load = f"import torch; f = '{path}'; torch.save(torch.load(f, map_location='cpu'), f)"
+        raise ValueError(f'{path} is of PyTorch before 1.6; where PyTorch is, convert it: python -c "{load}"')
+    with _lazy.needed("export", by="a safetensors file"):
+        from safetensors.numpy import load_file
+    with _files.reading(path, "safetensors file"):  # it checks sizes against the file's before it reads
+        return load_file(path)
+
+
+def _flat(tree: Any, name: str, seen: set[int]) -> Iterator[tuple[str, np.ndarray]]:
+    """The arrays of nested dictionaries, each dictionary once."""
+    if isinstance(tree, np.ndarray):
+        yield name[:-1], tree
+    elif isinstance(tree, dict) and id(tree) not in seen:
+        seen.add(id(tree))
+        for key, value in tree.items():
+            yield from _flat(value, f"{name}{key}.", seen)
+
+
+class _Ignored:
+    """Stands for an object of another class of the file, and keeps nothing of it."""
+
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    __setstate__ = __setitem__ = append = extend = __init__
+
+
+class _Unpickler(
+    pickle._Unpickler
+):  # Python's own: that in C takes as much memory as a number of the file says
+    """The dictionaries of tensors of torch.save; no class or function that a file names is imported."""
+
+    def __init__(self, archive: zipfile.ZipFile) -> None:
+        folder = next((n for n in archive.namelist() if n.endswith("data.pkl")), "data.pkl")[
+            : -len("data.pkl")
+        ]
+        self.storage = cache(lambda key: archive.read(f"{folder}data/{key}"))
+        super().__init__(io.BytesIO(archive.read(f"{folder}data.pkl")))
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module == "torch" and name.endswith("Storage"):
+            return name.removesuffix("Storage")
+        known = {
+            "collections.OrderedDict": OrderedDict,
+            "torch._utils._rebuild_tensor_v2": self.tensor,
+            "torch._utils._rebuild_parameter": lambda data, *_: data,
+        }
+        return known.get(f"{module}.{name}") or type(name, (_Ignored,), {})
+
+    def persistent_load(self, pid: Any) -> Any:
+        return pid
+
+    def tensor(self, storage: Any, offset: int, shape: Any, strides: Any, *_: Any) -> np.ndarray:
+        """The tensor of a storage ("storage", type, key, device, length); numpy checks its bounds."""
+        kind = np.dtype(_TYPES[storage[1]])
+        return np.ndarray(
+            shape,
+            kind,
+            self.storage(storage[2]),
+            offset * kind.itemsize,
+            [s * kind.itemsize for s in strides],
+        )

@@ -1,0 +1,291 @@
+"""Weights of other programs' files, which are written here without PyTorch and read by name."""
+
+import argparse
+import os
+import zipfile
+from itertools import pairwise
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from safetensors.numpy import load_file, save_file
+from torch_files import Parameter, save
+
+from mvcl.models import (
+    Autoencoders,
+    ConvNet,
+    IdentityHead,
+    MLPHead,
+    ResNet,
+    ViT,
+    _convolutional,
+    _weights,
+    export,
+    load_weights,
+)
+
+
+class Bomb:
+    """Creates a folder when unpickled."""
+
+    def __init__(self, mark):
+        self.mark = mark
+
+    def __reduce__(self):
+        return os.system, (f"mkdir {self.mark}",)
+
+
+def test_reads_the_tensors_of_a_file_of_pytorch_and_runs_nothing(tmp_path, rng):
+    x, mark = rng.normal(size=(4, 6)), tmp_path / "code-was-run"
+    assert os.system(f"mkdir {mark}") == 0
+    mark.rmdir()
+    double, half = x[1:3, ::2].T, x.astype(np.float16)[:, 3]  # parts of storages, with strides
+    brain = x.astype(jnp.bfloat16)
+    tree = {
+        "state_dict": {"a.weight": double, "b": Parameter(half), "c": brain, "n": np.asarray(7)},
+        "epoch": 3,
+        "hparams": argparse.Namespace(data="cifar", dist="dp"),
+        "optimizer": {"state": {0: {"step": np.ones(()), "bomb": Bomb(mark)}}, "param_groups": [{"lr": 0.1}]},
+        "bomb": [Bomb(mark)],
+    }
+    tree["again"] = tree["state_dict"]  # once
+    save(tree, tmp_path / "a.pth")
+    found = _weights._read(tmp_path / "a.pth")
+    names = ["a.weight", "b", "c", "n"]
+    assert [*found] == [*(f"state_dict.{name}" for name in names), "optimizer.state.0.step"]
+    for name, expected in zip(names, (double, half, brain, 7)):
+        np.testing.assert_array_equal(found[f"state_dict.{name}"], expected)
+    assert found["state_dict.c"].dtype == jnp.bfloat16
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\x80\x02}q\x00.", "is of PyTorch before 1.6; where PyTorch is, convert it: python -c"),
+        ({"other.txt": b""}, "is not a readable file of PyTorch's weights: .*data.pkl"),
+        ({"a/data.pkl": b"\x80\x02cbuiltins\neval\nX\x01\x00\x00\x001\x85R."}, "lacks .'convs.0.weight'"),
+        ({"a/data.pkl": b"\x80\x02K\x01r\xff\xff\xff\x7f."}, "lacks"),  # a memo of 2^31 entries
+        ({"a/data.pkl": bytes(10_000)}, "parts are compressed"),
+    ],
+)
+def test_raises_on_a_file_of_something_else(content, message, tmp_path):
+    path = tmp_path / "a.pt"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        method = zipfile.ZIP_DEFLATED if "compressed" in message else zipfile.ZIP_STORED
+        with zipfile.ZipFile(path, "w", method) as archive:
+            for name, part in content.items():
+                archive.writestr(name, part)
+    with pytest.raises(ValueError, match=message) as error:
+        load_weights(build(ConvNet((4,))), path)
+    assert str(path) in str(error.value)
+
+
+def test_a_tensor_stays_in_its_storage(tmp_path):
+    save({"w": np.ones(4)[1:3]}, tmp_path / "a.pt")
+    with zipfile.ZipFile(tmp_path / "a.pt") as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(tmp_path / "a.pt", "w") as archive:
+        for name, part in parts.items():
+            archive.writestr(name, part[:8] if name.endswith("/0") else part)
+    with pytest.raises(ValueError, match="not a readable file of PyTorch's weights"):
+        _weights._read(tmp_path / "a.pt")
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """A ResNet-18 has one block in each stage."""
+    monkeypatch.setitem(_convolutional._BLOCKS, 18, (1, 1, 1, 1))
+
+
+def build(config, shape=(8, 8, 3)):
+    """A module of zeros; drawing its weights would take longer than the test."""
+    module = nnx.eval_shape(lambda: config.build(shape, dtype=jnp.float32, rngs=nnx.Rngs(0)))
+    return fill(module, np.zeros)
+
+
+def fill(module, draw):
+    for _, variable in nnx.to_flat_state(nnx.state(module, nnx.Not(nnx.RngState))):
+        variable.set_value(jnp.asarray(draw(variable.shape), jnp.float32))
+    return module
+
+
+def tensors_of(module, rng, tmp_path):
+    """Random numbers by the names of `export`."""
+    export(fill(module, lambda shape: rng.uniform(0.5, 1.5, shape)), IdentityHead(), tmp_path / "names")
+    fill(module, np.zeros)
+    return load_file(tmp_path / "names")
+
+
+def numbered(tensors, places):
+    """With the names of nn.Sequential: {"linears.0": "0"}."""
+    return {
+        f"{places[name.rpartition('.')[0]]}.{name.rpartition('.')[2]}": value
+        for name, value in tensors.items()
+    }
+
+
+def prefixed(tensors, prefix):
+    return {prefix + name: value for name, value in tensors.items()}
+
+
+RESNET = ResNet(depth=18, stem="cifar", width=2)
+PLACES = {"conv1": "0", "bn1": "1", **{f"layer{i}": str(i + 2) for i in range(1, 5)}}
+MOCO_V3 = MLPHead(layers=3, hidden=5, out=4, norm="batch", output_norm="batch_plain")
+
+
+def of_torchvision(encoder, _):
+    return encoder | {"fc.weight": np.ones((10, 16)), "fc.bias": np.ones(10)}, {}
+
+
+def of_dsf_vit(encoder, head):  # main_mocov3_multiview.py; utils/models/mocov3.py, _build_mlp
+    places = {
+        "linears.0": "0",
+        "norms.0": "1",
+        "linears.1": "3",
+        "norms.1": "4",
+        "linears.2": "6",
+        "norms.2": "7",
+    }
+    whole = encoder | prefixed(numbered(head, places), "head.")
+    predictor = {"0.weight": np.ones((5, 4)), "1.weight": np.ones(5), "3.weight": np.ones((4, 5))}
+    tensors = prefixed(whole, "module.base_encoder.") | prefixed(predictor, "module.predictor.")
+    other = prefixed({name: 0 * value for name, value in whole.items()}, "module.momentum_encoder.")
+    return {"epoch": 100, "arch": "vit_small", "state_dict": other | tensors}, {"prefix": "base_encoder"}
+
+
+def of_dsf_cifar(encoder, head):  # utils/models/mocov2_cifar.py, ModelBase and ModelMoCo
+    moved = {PLACES[name.partition(".")[0]] + "." + name.partition(".")[2]: x for name, x in encoder.items()}
+    whole = moved | prefixed(numbered(head, {"linears.0": "9.0", "linears.1": "9.2"}), "")
+    other = prefixed({name: 0 * value for name, value in whole.items()}, "encoder_k.net.")
+    return {"state_dict": prefixed(whole, "encoder_q.net.") | other}, {"prefix": "encoder_q.net"}
+
+
+def of_koromilas(encoder, head):  # models/encoder.py, EncodeProject; models/ssl.py, get_ckpt
+    places = {"linears.0": "fc1", "norms.0": "bn1", "linears.1": "fc2", "norms.1": "bn2"}
+    projection = numbered(head, places) | {"bn2.bias": np.zeros(6)}
+    whole = prefixed(of_torchvision(encoder, head)[0], "convnet.") | prefixed(projection, "projection.")
+    return {
+        "state_dict": prefixed(whole, "model.module."),
+        "hparams": argparse.Namespace(arch="ResNet50"),
+    }, {}
+
+
+def of_moco(encoder, head):  # facebookresearch/moco, moco/builder.py
+    whole = prefixed(encoder, "") | prefixed(numbered(head, {"linears.0": "fc.0", "linears.1": "fc.2"}), "")
+    both = prefixed(whole, "module.encoder_q.") | prefixed(whole, "module.encoder_k.")
+    return {"state_dict": both}, {"prefix": "module.encoder_q"}
+
+
+@pytest.mark.parametrize(
+    ("config", "head", "layout"),
+    [
+        (RESNET, IdentityHead(), of_torchvision),
+        (RESNET, MLPHead(out=6, norm="batch", output_norm="batch_no_shift"), of_koromilas),
+        (RESNET, MLPHead(hidden=7, out=6), of_dsf_cifar),
+        (RESNET, MLPHead(hidden=7, out=6), of_moco),
+        (
+            ViT(patch=4, width=8, depth=1, heads=2, positions="sincos", frozen_patches=True),
+            MOCO_V3,
+            of_dsf_vit,
+        ),
+    ],
+    ids=lambda value: value.__name__ if callable(value) and not isinstance(value, type) else "",
+)
+def test_reads_encoder_and_head_by_the_names_of_released_code(config, head, layout, tmp_path, rng, short):
+    modules = (encoder := build(config)), (top := build(head, encoder.features))
+    ours = [tensors_of(module, rng, tmp_path) for module in modules]
+    content, options = layout(*ours)
+    save(content, path := tmp_path / "a.pth.tar")
+    if options:
+        with pytest.raises(ValueError, match=r"under .*; choose one with --prefix, got None"):
+            load_weights(encoder, path, head=top)
+    found = load_weights(encoder, path, head=top, **options)
+    assert found.rstrip(".").endswith(options.get("prefix", ""))
+    for module, expected in zip(modules, ours):
+        export(module, IdentityHead(), tmp_path / "read")
+        found = load_file(tmp_path / "read")
+        assert found.keys() == expected.keys()
+        for name, value in expected.items():
+            np.testing.assert_array_equal(found[name], value)
+
+
+def test_errors_of_names(tmp_path, rng, short):
+    encoder, path = build(RESNET), tmp_path / "a.safetensors"
+    tensors = tensors_of(encoder, rng, tmp_path)
+    save_file(prefixed(tensors, "q.") | prefixed(tensors, "k."), path)
+    with pytest.raises(ValueError, match=r"has this encoder under (q, k|k, q); .* got 'z'"):
+        load_weights(encoder, path, prefix="z")
+    with pytest.raises(ValueError, match=r"the head needs its layers, \(16, 16\), \(16, 128\); .*has none"):
+        load_weights(encoder, path, prefix="q", head=build(MLPHead(), 16))
+    save_file(prefixed(tensors, "q.") | {"q.layer1.1.conv1.weight": np.ones(1)}, path)
+    with pytest.raises(ValueError, match=r"lacks \[\] and has \['layer1.1.conv1.weight'\] too, after q\."):
+        load_weights(encoder, path)
+    save_file(prefixed({n: x for n, x in tensors.items() if n != "bn1.bias"}, "q."), path)
+    with pytest.raises(ValueError, match=r"lacks \['bn1.bias'\]"):
+        load_weights(encoder, path)
+    assert not np.any(encoder.conv1.kernel[...])  # nothing was changed
+    vit = ViT(patch=4, width=8, depth=1, heads=2)
+    save_file(tensors_of(build(vit), rng, tmp_path), path)
+    with pytest.raises(
+        ValueError, match=r"pos_embed .* \(1, 10, 8\); got \(1, 5, 8\).*images had another size"
+    ):
+        load_weights(build(vit, (12, 12, 3)), path)
+
+
+def test_the_released_autoencoders_of_sem(tmp_path, rng):
+    """By a forward pass over the file, as network.py has it: an encoder and a decoder of four layers, an embedding."""
+    widths, hidden, features, embedding = (3, 5), (6, 7, 4), 2, 3
+    layers = [*hidden, features]
+    tensors = {}
+    for v, width in enumerate(widths):
+        sizes = {
+            f"encoders.{v}.encoder": [width, *layers],
+            f"decoders.{v}.decoder": [*layers[::-1], width],
+            f"feature_contrastive_modules.{v}": [features, embedding],
+        }
+        for name, of in sizes.items():
+            for i, (before, after) in enumerate(pairwise(of)):
+                tensors[f"{name}.{2 * i}.weight"] = rng.normal(size=(after, before)).astype(np.float32)
+                tensors[f"{name}.{2 * i}.bias"] = rng.normal(size=after).astype(np.float32)
+    save(tensors, tmp_path / "Caltech.pth")
+    network = fill(
+        nnx.eval_shape(
+            lambda: Autoencoders(widths, hidden, features, embedding, dtype=jnp.float32, rngs=nnx.Rngs(0))
+        ),
+        np.zeros,
+    )
+    assert load_weights(network, tmp_path / "Caltech.pth") == ""
+
+    def forward(x, name):
+        for i in range(0, 8, 2):
+            x = x @ tensors[f"{name}.{i}.weight"].T + tensors[f"{name}.{i}.bias"]
+            if f"{name}.{i + 2}.weight" not in tensors:
+                return x
+            x = np.maximum(x, 0)
+
+    views = [rng.normal(size=(4, width)).astype(np.float32) for width in widths]
+
+    @jax.jit
+    def found(views):
+        h = network.encode(views)
+        return h, network.embed(h), network.decode(h)
+
+    h, z, decoded = found(views)
+    for v, x in enumerate(views):
+        expected = forward(x, f"encoders.{v}.encoder")
+        np.testing.assert_allclose(h[v], expected, rtol=1e-4, atol=1e-4)
+        head = forward(expected, f"feature_contrastive_modules.{v}")
+        np.testing.assert_allclose(
+            z[v], head / np.linalg.norm(head, axis=1, keepdims=True), rtol=1e-4, atol=1e-4
+        )
+        np.testing.assert_allclose(
+            decoded[v], forward(expected, f"decoders.{v}.decoder"), rtol=1e-4, atol=1e-3
+        )
+    save({name: x for name, x in tensors.items() if not name.startswith("encoders.1.")}, tmp_path / "one.pth")
+    with pytest.raises(ValueError, match=r"lacks \['encoders.1.encoder.0.bias'"):
+        load_weights(network, tmp_path / "one.pth")
