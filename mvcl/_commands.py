@@ -8,7 +8,6 @@ import functools
 import itertools
 import json
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -33,7 +32,7 @@ def train(arguments: list[str]) -> None:
     name = path.parent.name if path.name == "config.json" else path.stem
     name = name if variant == "get_config" else f"{name}-{variant}"
     command = functools.partial(_train, workdir=Path("runs") / name, distributed=training.Distributed())
-    with_config(command, config, f"train {arguments[0]}", arguments[1:], "Train this config.")
+    training.with_config(command, config, f"train {arguments[0]}", arguments[1:], "Train this config.")
 
 
 def _train(
@@ -126,7 +125,7 @@ def finetune(arguments: list[str]) -> None:
         table = evaluation.evaluation_table({"fine-tuned": results})
         print(f"\n{table}\n\nresults: {out / 'results.json'}")
 
-    with_config(
+    training.with_config(
         finetuned, base, f"finetune {run}", rest, "Fine-tune the encoder of a run on labelled images."
     )
 
@@ -136,22 +135,6 @@ def _first(arguments: list[str], usage: str) -> str:
     if not arguments or arguments[0].startswith("-"):
         raise ValueError(f"mvcl {usage.split()[1]} needs a {usage.split()[2]} first: {usage}")
     return arguments[0]
-
-
-def with_config(
-    command: Callable[..., Any], config: Any, name: str, arguments: list[str], summary: str = ""
-) -> Any:
-    """Call a function of a config and of options, with the values that the arguments give to both."""
-    config, rest = training.choose_all(config, arguments)
-    listing = "; ".join(f"{field}: {', '.join(table)}" for field, table in training.CHOICES.items())
-    with training.registry:
-        return tyro.cli(
-            functools.partial(command, config=config),
-            args=rest,
-            prog=f"mvcl {name}",
-            description=f"{summary} Fields with named choices (FIELD:CHOICE): {listing}.",
-            config=(tyro.conf.AvoidSubcommands,),
-        )
 
 
 def study(arguments: list[str]) -> int:
@@ -236,16 +219,12 @@ def evaluate(arguments: list[str]) -> None:
     FILE is of safetensors or PyTorch (.pth), with the names of torchvision, timm or a paper's released code, and fits
     CONFIG's encoder. Both forms have --help.
     """
-    if not any(argument.partition("=")[0] == "--weights" for argument in arguments):
-        config = (tyro.conf.PositionalRequiredArgs,)
-        return tyro.cli(_evaluate_run, args=arguments, prog="mvcl evaluate", config=config)
-    name = _first(arguments, "mvcl evaluate CONFIG --weights FILE; `mvcl configs` lists configs")
-    return with_config(
-        _evaluate_weights, training.load(name), f"evaluate {name}", arguments[1:], "Evaluate weights."
-    )
-
-
-def _evaluate_run(of: _Opened) -> None:
+    if any(argument.partition("=")[0] == "--weights" for argument in arguments):
+        name = _first(arguments, "mvcl evaluate CONFIG --weights FILE; `mvcl configs` lists configs")
+        given = (training.load(name), f"evaluate {name}", arguments[1:], "Evaluate an encoder from a file.")
+        return training.with_config(_evaluate_weights, *given)
+    config = (tyro.conf.PositionalRequiredArgs,)
+    of = tyro.cli(_OfRun, args=arguments, prog="mvcl evaluate", config=config)
     run, state, folder = of.open()
     rows = training.evaluate(run, state, folder)
     print(f"step {int(state['step'])} of {of.run}\n\n{evaluation.evaluation_table(rows)}")
@@ -265,16 +244,10 @@ def _evaluate_weights(
       prefix: What stands before the encoder's names in the file, or its end (base_encoder); needed if several fit.
       workdir: Folder to write evaluation.json and embeddings.npz to; None: the table is printed only.
     """
-    folder = None if workdir is None else _buckets.path(workdir)
-    if folder is not None and (folder / "config.json").is_file():
-        raise ValueError(f"--workdir {folder} is the folder of a run, which has an evaluation of its own")
     start()
-    run, state, found = training.open_weights(config, weights, prefix)
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-    rows = training.evaluate(run, state, folder)
-    rows = {f"{weights.name}" if row == "trained encoder" else row: of for row, of in rows.items()}
-    print(f"weights of {weights}{found and f', {found}*'}\n\n{evaluation.evaluation_table(rows)}")
+    folder = None if workdir is None else _buckets.path(workdir)
+    found, rows = training.evaluate_weights(config, weights, prefix, folder)
+    print(f"{found} of {weights}\n\n{evaluation.evaluation_table(rows)}")
 
 
 def embed(

@@ -46,6 +46,7 @@ OPTIONAL = {
 def test_functions_name_the_missing_extra(tmp_path):
     for view in "ab":
         (tmp_path / f"{view}.csv").write_text("id,x\n0,1\n")
+    (tmp_path / "encoder.safetensors").touch()
     code = """
 import sys
 sys.modules.update(dict.fromkeys(["pyarrow", "safetensors"]))  # tensorflow is not installed

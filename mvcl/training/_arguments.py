@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Literal
 
 import docstring_parser
+import tyro
 from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec, StructTypeInfo
 
 from mvcl import augment, data, evaluation, losses, methods, models, transport
@@ -79,6 +80,22 @@ def choose_all(config: Config, arguments: Sequence[str]) -> tuple[Config, list[s
         else:
             config = choose(config, field, name)
     return config, rest
+
+
+def with_config(
+    command: Callable[..., Any], config: Any, name: str, arguments: list[str], summary: str = ""
+) -> Any:
+    """Call a function of a config and of options, with the values that the arguments give to both."""
+    config, rest = choose_all(config, arguments)
+    listing = "; ".join(f"{field}: {', '.join(table)}" for field, table in CHOICES.items())
+    with registry:
+        return tyro.cli(
+            partial(command, config=config),
+            args=rest,
+            prog=f"mvcl {name}",
+            description=f"{summary} Fields with named choices (FIELD:CHOICE): {listing}.",
+            config=(tyro.conf.AvoidSubcommands,),
+        )
 
 
 # What objectives that have one of these arguments mean by it, from the docstring of their package.

@@ -119,7 +119,7 @@ def _here(config: Config) -> Config:
 
 
 def open_weights(config: Config, path: Path, prefix: str | None = None) -> tuple[Run, _program.State, str]:
-    """A config with the weights of a file in its encoder, without training, and the prefix of their names.
+    """A config with the weights of a file in its encoder, without training, and what of the file they are.
 
     The head has its weights of the file too, if the evaluation is of it. Any method with one encoder is read as SimCLR,
     whose network has this encoder and this head.
@@ -145,8 +145,9 @@ def open_weights(config: Config, path: Path, prefix: str | None = None) -> tuple
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
     state |= {"params": nnx.state(net, nnx.Param)} | ({} if sem else {"statistics": learner.statistics(net)})
-    run = dataclasses.replace(run, weights=f"{path.name}, {found}, sha256 {digest}")
-    return run, _placed(run.program, state), found
+    named = f"{found}*" if found else "all names"
+    run = dataclasses.replace(run, weights=f"{path.name}: {named}, sha256 {digest}")
+    return run, _placed(run.program, state), named
 
 
 def _placed(program: _program.Program, state: _program.State) -> _program.State:

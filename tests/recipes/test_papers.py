@@ -9,7 +9,7 @@ import pytest
 from parametrize import some
 
 from docs import papers
-from mvcl import _commands, cli, studies, training
+from mvcl import cli, studies, training
 from tests.recipes.test_recipes import parsed
 
 ROOT = Path(__file__).parents[2]
@@ -79,7 +79,7 @@ def test_commands_that_train_parse(command):
         if option in options:
             place = options.index(option)
             del options[place : place + 2]
-    training.check(_commands.with_config(parsed, training.load(words[2]), "train", options))
+    training.check(training.with_config(parsed, training.load(words[2]), "train", options))
 
 
 @pytest.mark.parametrize("command", [command for command in EVERY if not command.startswith("mvcl train")])

@@ -12,7 +12,7 @@ import tyro
 from flax import nnx
 from parametrize import some
 
-from mvcl import _commands, _configs, data, losses, models, training
+from mvcl import _configs, data, losses, models, training
 from mvcl.training import Mesh, _cost, _program
 
 FILES = _configs.names()
@@ -63,7 +63,7 @@ def test_options_in_headers_are_understood(name):
     header = ast.get_docstring(ast.parse(FILES[name].read_text())) or ""
     lines = re.findall(r"^ {4}((?:--|objective|method).*?)(?: {2,}.*)?$", header, re.MULTILINE)
     for line in lines:
-        training.check(_commands.with_config(parsed, training.load(name), "train", line.split()))
+        training.check(training.with_config(parsed, training.load(name), "train", line.split()))
 
 
 def test_a_file_without_a_variant_gives_its_first():

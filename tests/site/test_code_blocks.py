@@ -37,6 +37,7 @@ NOT_RUN = {
     r"mvcl train koromilas/cifar\S* --dry-run": "compiles a step at full size; tests/recipes does it for every config",
     r"mvcl train xu/sem\S* --data\.path ": "reads tables of the reader or of the paper's authors",
     r"mvcl data prepare (cifar10|transfer|eeg|sentiment)\b": "reads data sets that are downloaded",
+    r"mvcl evaluate \S+ --weights ": "reads files that are downloaded; tests/test_cli.py evaluates an exported one",
     r"mvcl finetune .*data:transfer": "trains on data sets that are downloaded",
     r"mvcl study \w+ (?!.*(--dry-run|--scale smoke))": "minutes to days; tests/studies runs each at the scale smoke",
     r"mvcl study temperatures\.py --seeds": "minutes of training; the page's --dry-run of the same file is run",
@@ -207,7 +208,9 @@ def no_work(monkeypatch):
             training.check(config)
         raise Parsed
 
-    of_training = [f"training.{name}" for name in ("train", "train_seeds", "dry_run", "open_run")]
+    of_training = [
+        f"training.{name}" for name in ("train", "train_seeds", "dry_run", "open_run", "evaluate_weights")
+    ]
     for name in (*of_training, "report.write_report", "studies.run_study", "studies.overview"):
         monkeypatch.setattr(f"mvcl.{name}", work)
     monkeypatch.setattr("mvcl.data._tfds._check_known", work)
@@ -219,7 +222,7 @@ def no_work(monkeypatch):
 
 def runs(command: Command) -> list[Path]:
     """The folders of runs that a command reads."""
-    if command.words[0] != "mvcl" or command.words[1] not in OF_RUNS:
+    if command.words[0] != "mvcl" or command.words[1] not in OF_RUNS or "--weights" in command.words:
         return []
     given = " ".join(command.words[2:]).split(" --")[0].split()
     return [Path(word) for word in (given if command.words[1] == "report" else given[:1])]
