@@ -17,7 +17,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from mvcl import _configs, augment, models, training
+from mvcl import _configs, augment, data, models, training
+from mvcl.training import _evaluate, _program
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "papers"
@@ -339,9 +340,19 @@ def _of_functions(file: Path) -> list[tuple[str, str]]:
     for variant in _configs.variants(file):
         if not variant.startswith("smoke"):
             config = training.load(f"{file.parent.name}/{file.stem}:{variant}")
-            for option, values in _made(config, variant):
+            for option, values in (*_made(config, variant), *_evaluated(config, variant)):
                 found.setdefault(values, []).append(option)
     return [(", ".join(f"`{option}`" for option in options), values) for values, options in found.items()]
+
+
+def _evaluated(config: training.Config, name: str) -> Iterator[tuple[str, str]]:
+    """The policies that evaluation and its linear layer make of the first view's."""
+    expected = data.expected(config.data)
+    if expected is not None and not expected.spec.given:
+        yield from _made(_program.evaluation_policy(config, expected.spec), f"{name}, evaluation")
+        linear = getattr(config.evaluation, "linear", None)
+        if linear is not None and linear.augment:
+            yield from _made(_evaluate.policy(config, linear), f"{name}, linear layer")
 
 
 def _made(config: Any, name: str) -> Iterator[tuple[str, str]]:

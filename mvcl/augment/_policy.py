@@ -112,10 +112,10 @@ class Policy:
                 raise ValueError(f"{name} must be {what}, or one for each of 1 or 3 channels, got {numbers}")
 
 
-_IMAGENET: dict[str, Any] = {
-    "mean": IMAGENET_MEAN,  # papers, as said above
-    "std": IMAGENET_STD,  # papers, as said above
-}
+# Of a policy without these steps; the published ones have some of them.
+_PROBABILITIES = [f"{step}_probability" for step in ("flip", "grayscale", "blur", "solarise", "erase")]
+_PLAIN: dict[str, Any] = {"crop_padding": 0, "rand_augment_ops": 0, **dict.fromkeys(_PROBABILITIES, 0.0)}
+_IMAGENET: dict[str, Any] = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
 
 
 def simclr(strength: float = 1.0, image_size: int = 224, **overrides: Any) -> Policy:
@@ -126,13 +126,12 @@ def simclr(strength: float = 1.0, image_size: int = 224, **overrides: Any) -> Po
     strength 0.5 and no blur (Appendix B.9): simclr(0.5, image_size=32, blur_probability=0.0).
     """
     published = {
+        **_PLAIN,
         "image_size": image_size,
         "random_crop": True,  # paper, A
         "crop_scale": (0.08, 1.0),  # paper, A
         "crop_ratio": (3 / 4, 4 / 3),  # paper, A
-        "crop_padding": 0,  # paper, A
         "flip_probability": 0.5,  # paper, A
-        "rand_augment_ops": 0,  # paper, A
         "jitter_probability": 0.8,  # paper, A
         "brightness": 0.8 * strength,  # paper, A
         "contrast": 0.8 * strength,  # paper, A
@@ -141,10 +140,7 @@ def simclr(strength: float = 1.0, image_size: int = 224, **overrides: Any) -> Po
         "grayscale_probability": 0.2,  # paper, A
         "blur_probability": 0.5,  # paper, A
         "blur_sigma": (0.1, 2.0),  # paper, A
-        "blur_kernel": 2 * (image_size // 20)
-        + 1,  # paper, A: a tenth of the image; made odd, 23 for 224: ours
-        "solarise_probability": 0.0,  # paper, A
-        "erase_probability": 0.0,  # paper, A
+        "blur_kernel": 2 * (image_size // 20) + 1,  # paper, A: a tenth of the image; odd: ours
         **_IMAGENET,
     }
     return Policy(**{**published, **overrides})
@@ -156,28 +152,22 @@ def byol_global1(image_size: int = 224, **overrides: Any) -> Policy:
     The authors add an offset for brightness; here it is a factor, as in the other policies.
     """
     published = {
-        "saturation": 0.2,  # paper, Table 6
-        "blur_probability": 1.0,  # paper, Table 6
-        "solarise_threshold": 0.5,  # paper, B
-    }
+        "saturation": 0.2,
+        "blur_probability": 1.0,
+        "solarise_threshold": 0.5,
+    }  # paper, Table 6 and B
     return simclr(0.5, image_size, **{**published, **overrides})
 
 
 def byol_global2(image_size: int = 224, **overrides: Any) -> Policy:
     """BYOL's second view, T' (Grill 2020, Table 6): blurred with probability 0.1, solarised with 0.2."""
-    published = {
-        "blur_probability": 0.1,  # paper, Table 6
-        "solarise_probability": 0.2,  # paper, Table 6
-    }
+    published = {"blur_probability": 0.1, "solarise_probability": 0.2}  # paper, Table 6
     return byol_global1(image_size, **{**published, **overrides})
 
 
 def moco_v2(image_size: int = 224, **overrides: Any) -> Policy:
     """MoCo v2 (Chen 2020b, arXiv 2003.04297, and the authors' code, which blurs with Pillow)."""
-    published = {
-        "crop_scale": (0.2, 1.0),  # released, main_moco.py
-        "blur_kernel": 0,  # released, moco/loader.py
-    }
+    published = {"crop_scale": (0.2, 1.0), "blur_kernel": 0}  # released, main_moco.py and moco/loader.py
     return simclr(0.5, image_size, **{**published, **overrides})
 
 
@@ -188,12 +178,9 @@ def dsf(image_size: int = 32, **overrides: Any) -> Policy:
     with probability 1/2 and normalises with CIFAR-10's mean and deviation.
     """
     published = {
-        "rand_augment_ops": 2,  # released, as said above
-        "rand_augment_magnitude": 9.0,  # released, as said above
-        "rand_augment_deviation": 0.0,  # released, as said above
-        "rand_augment_probability": 0.5,  # released, as said above
-        "mean": CIFAR_MEAN,  # released, as said above
-        "std": CIFAR_STD,  # released, as said above
+        **{"rand_augment_ops": 2, "rand_augment_magnitude": 9.0},  # released: two operations, magnitude 9
+        **{"rand_augment_deviation": 0.0, "rand_augment_probability": 0.5},  # released: applied to half
+        **{"mean": CIFAR_MEAN, "std": CIFAR_STD},  # released
     }
     return moco_v2(image_size, **{**published, **overrides})
 
@@ -205,16 +192,11 @@ def evaluation(image_size: int = 224, **overrides: Any) -> Policy:
     `image_size`, such as CIFAR's, center_fraction=1.0 keeps the whole image.
     """
     published = {
+        **_PLAIN,
         "image_size": image_size,
         "random_crop": False,  # papers: no augmentation
         "center_fraction": 0.875,  # papers: 224 of 256
-        "flip_probability": 0.0,  # papers: no augmentation
-        "rand_augment_ops": 0,  # papers: no augmentation
         "jitter_probability": 0.0,  # papers: no augmentation
-        "grayscale_probability": 0.0,  # papers: no augmentation
-        "blur_probability": 0.0,  # papers: no augmentation
-        "solarise_probability": 0.0,  # papers: no augmentation
-        "erase_probability": 0.0,  # papers: no augmentation
         **_IMAGENET,
     }
     return Policy(**{**published, **overrides})
@@ -226,24 +208,14 @@ def digits(image_size: int = 8, **overrides: Any) -> Policy:
     Views stay in [0, 1]; images have one channel.
     """
     published = {
+        **_PLAIN,
         "image_size": image_size,
         "random_crop": True,  # ours
         "crop_scale": (0.5, 1.0),  # ours
         "crop_ratio": (3 / 4, 4 / 3),  # ours
-        "crop_padding": 0,  # ours
-        "flip_probability": 0.0,  # ours: a mirrored digit is none
-        "rand_augment_ops": 0,  # ours
         "jitter_probability": 0.8,  # ours
-        "brightness": 0.4,  # ours
-        "contrast": 0.4,  # ours
-        "saturation": 0.0,  # ours: one channel
-        "hue": 0.0,  # ours: one channel
-        "grayscale_probability": 0.0,  # ours: one channel
-        "blur_probability": 0.0,  # ours
-        "solarise_probability": 0.0,  # ours
-        "mean": (0.0,),  # ours
-        "std": (1.0,),  # ours
-        "erase_probability": 0.0,  # ours
+        **{"brightness": 0.4, "contrast": 0.4, "saturation": 0.0, "hue": 0.0},  # ours: one channel
+        **{"mean": (0.0,), "std": (1.0,)},  # ours
     }
     return Policy(**{**published, **overrides})
 

@@ -30,15 +30,9 @@ def koromilas_head() -> models.MLPHead:
 
     The released code has no bias in the linear layers and no shift in the last BN.
     """
-    return models.MLPHead(
-        layers=2,  # released, models/encoder.py
-        hidden=None,  # released, models/encoder.py: the features
-        out=128,  # released, models/encoder.py
-        activation="relu",  # released, models/encoder.py
-        norm="batch",  # released, models/encoder.py
-        output_norm="batch_no_shift",  # released, models/encoder.py
-        init="lecun",  # ours; released, PyTorch's uniform of variance 1 / (3 inputs)
-    )
+    return models.MLPHead(  # released, models/encoder.py; initial weights: ours, there PyTorch's
+        layers=2, hidden=None, out=128, activation="relu", norm="batch", output_norm="batch_no_shift", init="lecun"
+    )  # fmt: skip
 
 
 def piran_head() -> models.MLPHead:
@@ -47,28 +41,16 @@ def piran_head() -> models.MLPHead:
     The text has the layers without the norm, Table A1 "head normalization LayerNorm", without its place; here it is
     before the activation.
     """
-    return models.MLPHead(
-        layers=2,  # paper, A
-        hidden=4096,  # paper, A
-        out=256,  # paper, A
-        activation="gelu",  # paper, A
-        norm="layer",  # paper, Table A1
-        output_norm="none",  # ours
-        init="trunc_normal",  # paper, Table A1
-    )
+    return models.MLPHead(  # paper, A, Table A1; no norm at its end: ours
+        layers=2, hidden=4096, out=256, activation="gelu", norm="layer", output_norm="none", init="trunc_normal"
+    )  # fmt: skip
 
 
 def moco_v2_head() -> models.MLPHead:
     """Linear-ReLU-Linear to 128, hidden layer as wide as the features (Chen 2020, arXiv 2003.04297)."""
-    return models.MLPHead(
-        layers=2,  # paper, Section 3
-        hidden=None,  # released, moco/builder.py: the features
-        out=128,  # released, main_moco.py
-        activation="relu",  # paper, Section 3
-        norm="none",  # released, moco/builder.py
-        output_norm="none",  # released, moco/builder.py
-        init="lecun",  # ours; released, PyTorch's uniform of variance 1 / (3 inputs)
-    )
+    return models.MLPHead(  # paper, Section 3; released, moco/builder.py; initial weights: ours, there PyTorch's
+        layers=2, hidden=None, out=128, activation="relu", norm="none", output_norm="none", init="lecun"
+    )  # fmt: skip
 
 
 def moco_v3_head() -> models.MLPHead:
@@ -77,28 +59,16 @@ def moco_v3_head() -> models.MLPHead:
     Chen 2021 (arXiv 2104.02057), for ViT. With `layers=2` it is the projector for ResNet-50, and
     the predictor.
     """
-    return models.MLPHead(
-        layers=3,  # paper, Section 4.1
-        hidden=4096,  # paper, Section 4.1
-        out=256,  # paper, Section 4.1
-        activation="relu",  # released, moco/builder.py
-        norm="batch",  # paper, Section 4.1
-        output_norm="batch_plain",  # released, moco/builder.py
-        init="lecun",  # ours; released, PyTorch's uniform of variance 1 / (3 inputs)
-    )
+    return models.MLPHead(  # paper, 4.1; released, moco/builder.py; initial weights: ours, there PyTorch's
+        layers=3, hidden=4096, out=256, activation="relu", norm="batch", output_norm="batch_plain", init="lecun"
+    )  # fmt: skip
 
 
 def byol_head() -> models.MLPHead:
     """Linear 4096 - BN - ReLU - Linear 256 (Grill 2020); projector and predictor are the same."""
-    return models.MLPHead(
-        layers=2,  # paper, Section 3.3
-        hidden=4096,  # paper, Section 3.3
-        out=256,  # paper, Section 3.3
-        activation="relu",  # paper, Section 3.3
-        norm="batch",  # paper, Section 3.3
-        output_norm="none",  # paper, Section 3.3
-        init="lecun",  # ours
-    )
+    return models.MLPHead(  # paper, 3.3; initial weights: ours
+        layers=2, hidden=4096, out=256, activation="relu", norm="batch", output_norm="none", init="lecun"
+    )  # fmt: skip
 
 
 ENCODERS: dict[str, Callable[[], EncoderConfig]] = {
