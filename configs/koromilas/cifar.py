@@ -34,7 +34,7 @@ V-C has batch 128 for all ablations, so Fig. 4 (bottom) may have 128 views: add 
 Table II's accuracies suggest the CIFAR stem for CIFAR-100 (not verified). The authors' code has it for CIFAR-10 only,
 and so have the variants as released.
 
-Precision is float32, as released: the encoder takes about twice the time that bfloat16 takes on a GPU.
+Precision is float32, as released; --train.precision bfloat16 halves the bytes of activations.
 
 Hardware: one GPU; a step holds 8.1 GB of temporaries in float32 (docs/how_to/recipes.md).
 Cost: 118 PFLOP for each of the two; not timed here.
@@ -67,6 +67,7 @@ def _evaluation() -> evaluation.Classification:
     """k-NN and the linear layer, of SGD with linear decay."""
     return evaluation.Classification(  # paper, Tables II and III
         features="encoder",  # released, models/ssl.py, of the probe; of the k-NN ours
+        knn_head=True,  # ours: V-A2 does not say of which output the k-NN is
         knn_k=200,  # paper, V-A2
         knn_temperature=0.07,  # ours: that of the paper's reference [40]
         labels_per_class=(5, 10),  # ours: not in the paper

@@ -31,7 +31,7 @@ code they do not; without --objective.negatives all, mv_infonce is the formula, 
 The authors' code trains ImageNet-100 for 101,562 steps of 256, which are 200 epochs of 130,000 images; the bundled list
 (Tian et al. 2020) has 126,689, so theirs is another subset of 100 classes. --data.classes takes the file of another.
 
-Precision is float32, as released: the encoder takes about twice the time that bfloat16 takes on a GPU.
+Precision is float32, as released; --train.precision bfloat16 halves the bytes of activations.
 
 Hardware: several GPUs; see the variants.
 Ours: not run.
@@ -62,6 +62,7 @@ def _evaluation(
     """k-NN and the linear layer, of SGD with linear decay."""
     return evaluation.Classification(  # paper, Tables II and III
         features="encoder",  # released, models/ssl.py, of the probe; of the k-NN ours
+        knn_head=True,  # ours: V-A2 does not say of which output the k-NN is
         knn_k=200,  # paper, V-A2
         knn_temperature=0.07,  # ours: that of the paper's reference [40]
         labels_per_class=(5, 10),  # ours: not in the paper

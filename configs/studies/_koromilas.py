@@ -211,9 +211,13 @@ def table(
     ks: Sequence[int],
     measure: Measure,
     printed: Mapping[tuple[str, int], Sequence[float]],
+    more: tuple[Measure, ...] = (),
     **study: Any,
 ) -> Study:
-    """Tables II and III: a cell for each data set, k and objective, of temperature 0.1 on ImageNet-1K."""
+    """Tables II and III: a cell for each data set, k and objective, of temperature 0.1 on ImageNet-1K.
+
+    The paper prints the measure; `more` are shown beside it.
+    """
     cells = []
     for factors in _rows.grid(data=bases, k=ks, objective=names):
         on, k, name = factors.values()
@@ -224,7 +228,7 @@ def table(
     return Study(
         unequal="A batch of ImageNet-1K has 512 images, one of the other sets 256 (Appendix E).",
         cells=cells,
-        measures=(measure,),
+        measures=(measure, *more),
         columns="objective",
         reference={"objective": "pwe"},
         along="k",

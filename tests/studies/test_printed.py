@@ -161,6 +161,7 @@ def test_differences_that_the_papers_state_follow_from_the_printed_numbers():
 # What each column of a table is: study, scale -> (factor or value of the config, expected from the cell's factors).
 SETTINGS = {
     (K + "table2", "paper"): lambda f, c: (c.views.k, c.train.precision) == (f["k"], "float32"),
+    (K + "table3", "paper"): lambda f, c: (c.evaluation.features, c.evaluation.knn_head) == ("encoder", True),
     (K + "table4", "paper"): lambda f, c: (
         (c.train.epochs, c.train.precision) == (100 if f["method"] == "Supervised" else 200, "float32")
     ),
