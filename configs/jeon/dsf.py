@@ -14,9 +14,11 @@ studies (`mvcl study --list`); as options of one run:
     --objective.temperature 0.9                 Table 3
     --train.epochs 800                          Figure 3
     --objective.queue-concentration batch_mean  one concentration for all queued keys, as the released code
-    --evaluation.features head                  k-NN on the head's output, as the released code
 
-The paper is followed where it speaks, then the released code.
+The paper is followed where it speaks, then the released code: a variant NAME_released has the other settings of that
+code too, decay of all parameters, PyTorch's initial weights of heads and stem, and for CIFAR-10 one concentration of
+queued keys. It trains MoCo and DSF; loss_avg and fea_avg, which it does not have, take the same settings.
+ImageNet-100's views are the released ones in all rows; `imagenet100_randaugment` has the paper's list for DSF.
 Learning rates: the paper prints them for ImageNet-100 alone, with a batch of 512: 0.03, and 0.06 for DSF, a ratio of 2.
 There DSF has the released peak, 2.5e-3, and all baselines have 1.25e-3. CIFAR-10 has the released peaks: 0.06 for DSF
 (batch 256) and 0.12 for MoCo (batch 1024), which at an equal batch is half of DSF's; loss_avg and fea_avg have 0.03
@@ -33,16 +35,23 @@ from mvcl import augment, data, evaluation, losses, methods, models
 from mvcl.training import AdamW, Checkpoint, Config, Sgd, Train, Views
 
 
-def _evaluation(epochs: int = 30, batch_size: int = 256) -> evaluation.Classification:  # released
+def _evaluation(
+    epochs: int = 30,  # released
+    batch_size: int = 256,  # released
+    policy: augment.Policy | None = None,  # released, main_linclsv3.py: crops and flips
+) -> evaluation.Classification:
     """The released protocol: k-NN, and a linear layer of learning rate 30 with a cosine over 30 epochs.
 
     The released command for CIFAR-10 names steps too, at epochs 5, 10, 15 and 20, which its code reads only with
     `--cos False`; here they are `--evaluation.linear.decay steps --evaluation.linear.milestones 5 10 15 20`.
     """
     return evaluation.Classification(  # paper, 5.2
-        features="encoder",  # ours; released, the head's output
+        features="encoder",  # paper, 5.2, of the linear layer; of k-NN, see knn_head
+        knn_head=True,  # released, train_moco_cifar*.py and main_mocov3*.py, knn(): the network with its head
         knn_k=200,  # paper, 5.2
-        knn_temperature=0.1,  # released
+        knn_temperature=0.1,  # released, train_moco_cifar*.py: --knn-t
+        labels_per_class=(5, 10),  # ours: not in the paper
+        draws=10,  # ours: not in the paper
         linear=evaluation.LinearProbe(  # released, main_lincls.py
             learning_rates=(30.0,),  # released
             reference_batch=256,  # released
@@ -51,7 +60,19 @@ def _evaluation(epochs: int = 30, batch_size: int = 256) -> evaluation.Classific
             momentum=0.9,  # released
             weight_decay=0.0,  # released
             decay="cosine",  # released: the default of main_lincls.py
+            augment=True,  # released
+            crop_padding=0,  # released
+            policy=policy,
         ),
+    )
+
+
+def _probe_policy() -> augment.Policy:
+    """Crops, flips, jitter and grayscale, without blur, of the linear layer for CIFAR-10."""
+    return augment.simclr(  # released, main_lincls.py
+        strength=0.5,  # released, main_lincls.py
+        image_size=32,  # released, main_lincls.py
+        blur_probability=0.0,  # released, main_lincls.py
     )
 
 
@@ -59,8 +80,13 @@ def _resnet(width: int = 64) -> models.ResNet:  # paper, 5.1: ResNet-18
     return models.ResNet(  # paper, 5.1
         depth=18,  # paper, 5.1
         stem="cifar",  # released, utils/models/mocov2_cifar.py
+        norm="batch",  # released, utils/models/mocov2_cifar.py
         width=width,
         batch_groups=8,  # released: --bn-splits 8
+        batch_rows="strided",  # released, utils/models/mocov2_cifar.py: SplitBatchNorm
+        zero_init_residual=False,  # released: torchvision's
+        initial="he_fan_out",  # released: torchvision's
+        stem_initial="same",  # ours; released, PyTorch's, as in cifar10_released
     )
 
 
@@ -71,6 +97,7 @@ def _moco_v2(queue: int = 4096) -> methods.MocoV2:  # released: --moco-k 4096; p
         queue=queue,
         queue_keys="one",  # ours: 4096 rows are then as many instances for all objectives
         shuffle_keys=True,  # released: _batch_shuffle_single_gpu
+        evaluate="online",  # released, train_moco_cifar.py: encoder_q
     )
 
 
@@ -79,6 +106,7 @@ def _info_nce() -> losses.Loss:
     return partial(
         losses.info_nce,  # paper, 4.5
         temperature=0.1,  # released: --moco-t 0.1
+        symmetric=False,  # released, utils/models/mocov2_cifar.py
         in_batch_negatives=False,  # released: the queue only
     )
 
@@ -90,11 +118,17 @@ def cifar10() -> Config:
     Paper (Table 1, DSF for 250 epochs): linear 91.21 %, k-NN 90.04 %.
     """
     return Config(
-        data=data.Tfds(name="cifar10"),  # paper, 5.1
+        data=data.Tfds(  # paper, 5.1
+            name="cifar10",  # paper, 5.1
+            train_split="train",  # paper, 5.1
+            test_split="test",  # paper, 5.1
+            classes=(),  # paper, 5.1: all
+        ),
         views=Views(
             k=8,  # paper, Table 1
             policy=augment.dsf(image_size=32),  # released, train_moco_cifar_multiview.py; paper: the list
             strategy="fixed",  # paper, 5.3
+            reference_views=2,  # paper, 5.3: B of MoCo
         ),
         encoder=_resnet(),
         head=models.moco_v2_head(),  # released, utils/models/mocov2_cifar.py: two layers; paper, 5.1: to 128
@@ -105,14 +139,20 @@ def cifar10() -> Config:
             normalize_concentration=True,  # paper, Eq. 8
             resultant_scale=0.95,  # paper, Eq. 8
             mean_resultant="estimate",  # released, utils/models/dsf.py: A = R; paper, Eq. 9, "exact"
+            divergence="forward",  # paper, Eq. 9
             in_batch_negatives=False,  # released: the queue only
         ),
         method=_moco_v2(),
         optimizer=Sgd(  # released
             learning_rate=0.06,  # released
+            end_learning_rate=0.0,  # released: a cosine to zero
+            scaling="linear",  # ours
+            warmup_epochs=0.0,  # released
+            warmup_share=0.0,  # released
             reference_batch=256,  # ours; released, the rate of each batch is printed
             momentum=0.9,  # released
             weight_decay=5e-4,  # released
+            decays="matrices",  # ours; released, all, as in cifar10_released
         ),
         train=Train(
             epochs=250,  # paper, Table 1
@@ -120,7 +160,7 @@ def cifar10() -> Config:
             precision="float32",  # released: no autocast
         ),
         checkpoint=Checkpoint(every_steps=1000),
-        evaluation=_evaluation(),
+        evaluation=_evaluation(policy=_probe_policy()),
     )
 
 
@@ -161,6 +201,44 @@ def cifar10_moco() -> Config:
     return dataclasses.replace(config, views=views, train=train)
 
 
+def _cifar10_as_released(config: Config) -> Config:
+    """A recipe for CIFAR-10 with all settings of the released code."""
+    return dataclasses.replace(
+        config,
+        encoder=dataclasses.replace(_resnet(), stem_initial="torch"),  # released: nn.Conv2d
+        head=dataclasses.replace(models.moco_v2_head(), init="torch"),  # released: nn.Linear
+        optimizer=dataclasses.replace(config.optimizer, decays="all"),  # released: model.parameters()
+    )
+
+
+def cifar10_released() -> Config:
+    """CIFAR-10 and DSF with all settings of the released code.
+
+    Paper (Table 1, DSF for 250 epochs): linear 91.21 %, k-NN 90.04 %.
+    """
+    config = _cifar10_as_released(cifar10())
+    objective = partial(config.objective, queue_concentration="batch_mean")  # released, utils/models/dsf.py
+    return dataclasses.replace(config, objective=objective)
+
+
+def cifar10_loss_avg_released() -> Config:
+    """`cifar10_loss_avg` with the settings of the released code, which does not have the loss."""
+    return _cifar10_as_released(cifar10_loss_avg())
+
+
+def cifar10_fea_avg_released() -> Config:
+    """`cifar10_fea_avg` with the settings of the released code, which does not have the loss."""
+    return _cifar10_as_released(cifar10_fea_avg())
+
+
+def cifar10_moco_released() -> Config:
+    """CIFAR-10 and MoCo v2 with all settings of the released code.
+
+    Paper (Table 1, MoCo for 800 epochs): linear 88.10 %, k-NN 88.44 %.
+    """
+    return _cifar10_as_released(cifar10_moco())
+
+
 def _vit(
     width: int = 384,  # paper, 5.1: ViT-S
     depth: int = 12,  # paper, 5.1: ViT-S
@@ -177,7 +255,23 @@ def _vit(
     )
 
 
-def _imagenet_policy(image_size: int = 224) -> augment.Policy:  # released, main_mocov3_multiview.py
+def _imagenet_policies(
+    k: int = 8,  # paper, Table 1
+    image_size: int = 224,  # released, main_mocov3*.py
+) -> tuple[augment.Policy, ...]:
+    """BYOL's two policies, one for each half of the views."""
+    first = augment.byol_global1(  # released, main_mocov3*.py: augmentation1
+        image_size=image_size,
+        blur_kernel=0,  # released, main_mocov3*.py: Pillow's blur
+    )
+    second = augment.byol_global2(  # released, main_mocov3*.py: augmentation2
+        image_size=image_size,
+        blur_kernel=0,  # released, main_mocov3*.py: Pillow's blur
+    )
+    return (first,) * (k // 2) + (second,) * (k // 2)  # released, main_mocov3*.py
+
+
+def _imagenet_randaugment(image_size: int = 224) -> augment.Policy:  # released, main_mocov3_multiview.py
     """The paper's policy, with the crops and the jitter of the released code for ImageNet-100."""
     return augment.dsf(  # paper, 5.1, the list; released, train_moco_cifar_multiview.py, the strengths
         image_size=image_size,
@@ -185,6 +279,25 @@ def _imagenet_policy(image_size: int = 224) -> augment.Policy:  # released, main
         saturation=0.2,  # released, main_mocov3_multiview.py
         mean=augment.IMAGENET_MEAN,  # released, main_mocov3_multiview.py
         std=augment.IMAGENET_STD,  # released, main_mocov3_multiview.py
+    )
+
+
+def _moco_v3(head: models.MLPHead) -> methods.MocoV3:
+    return methods.MocoV3(  # paper, 5.1
+        momentum=0.99,  # paper, 5.6
+        end_momentum=1.0,  # released: --moco-m-cos
+        evaluate="online",  # released, main_mocov3.py: base_encoder
+        predictor=dataclasses.replace(head, layers=2),  # released, utils/models/mocov3.py
+    )
+
+
+def _info_nce_v3() -> losses.Loss:
+    """InfoNCE of the baselines on ImageNet-100, against the keys of the batch."""
+    return partial(
+        losses.info_nce,  # paper, 4.5 and 5.1
+        temperature=0.2,  # released, README.md: --moco-t .2, in DSF's command, which does not read it; default 1
+        symmetric=False,  # released, utils/models/mocov3.py: both directions are the method's
+        in_batch_negatives=True,  # released, utils/models/mocov3.py
     )
 
 
@@ -197,13 +310,15 @@ def imagenet100() -> Config:
     return Config(
         data=data.Tfds(  # paper, 5.1
             name="imagenet2012",  # paper, 5.1
+            train_split="train",  # paper, 5.1
             test_split="validation",  # released
             classes=("imagenet100",),  # released, IN100.txt; paper, 100 classes drawn at random
         ),
         views=Views(
             k=8,  # paper, Table 1
-            policy=_imagenet_policy(),
+            policies=_imagenet_policies(),  # released, main_mocov3*.py; paper, 5.1, see imagenet100_randaugment
             strategy="fixed",  # paper, 5.3
+            reference_views=2,  # paper, 5.3: B of MoCo
         ),
         encoder=_vit(),
         head=models.moco_v3_head(),  # released, utils/models/mocov3.py
@@ -214,17 +329,21 @@ def imagenet100() -> Config:
             normalize_concentration=True,  # paper, Eq. 8
             resultant_scale=0.95,  # paper, Eq. 8
             mean_resultant="estimate",  # released, utils/models/dsf.py: A = R; paper, Eq. 9, "exact"
+            divergence="forward",  # paper, Eq. 9
             in_batch_negatives=True,  # released: the keys of the global batch
         ),
-        method=methods.MocoV3(  # paper, 5.1; the predictor: released, utils/models/mocov3.py
-            momentum=0.99,  # paper, 5.6
-            end_momentum=1.0,  # released: --moco-m-cos
-        ),
+        method=_moco_v3(models.moco_v3_head()),  # paper, 5.1
         optimizer=AdamW(  # paper, 5.6
             learning_rate=5e-3,  # released, main_mocov3.py: 2.5e-3 at 128; paper 0.06
+            end_learning_rate=0.0,  # released, main_mocov3.py: a cosine to zero
             reference_batch=256,  # released, main_mocov3.py
+            scaling="linear",  # released, main_mocov3.py
             weight_decay=0.1,  # paper, 5.6
-            warmup_epochs=15,  # released, main_mocov3.py
+            decays="matrices",  # ours; released, all, as in imagenet100_released
+            warmup_epochs=15,  # released, main.sh: --warmup-epochs 15; default of main_mocov3.py 10
+            b1=0.9,  # released: PyTorch's
+            b2=0.999,  # released: PyTorch's
+            eps=1e-8,  # released: PyTorch's
         ),
         train=Train(
             epochs=100,  # paper, Table 1
@@ -237,15 +356,13 @@ def imagenet100() -> Config:
     )
 
 
-def imagenet100_released() -> Config:
-    """ImageNet-100 with the views of the released code: BYOL's two policies, one for each half, without RandAugment.
+def imagenet100_randaugment() -> Config:
+    """ImageNet-100 with the paper's list of augmentations, the same for all views: RandAugment, jitter, blur, flip.
 
     Paper (Table 1, DSF for 100 epochs): linear 85.66 %, k-NN 79.00 %.
     """
     config = imagenet100()
-    first = augment.byol_global1(blur_kernel=0)  # released, main_mocov3_multiview.py: Pillow's blur
-    second = augment.byol_global2(blur_kernel=0)  # released, main_mocov3_multiview.py: Pillow's blur
-    views = dataclasses.replace(config.views, policies=(first,) * 4 + (second,) * 4)  # released
+    views = dataclasses.replace(config.views, policy=_imagenet_randaugment(), policies=())
     return dataclasses.replace(config, views=views)
 
 
@@ -261,8 +378,7 @@ def imagenet100_loss_avg() -> Config:
 
     Paper (Table 1, loss_avg for 100 epochs): linear 84.24 %, k-NN 76.62 %.
     """
-    pair = partial(losses.info_nce, temperature=0.2)  # released: --moco-t 0.2; paper, 4.5, the loss
-    return _imagenet100_of_cosines(losses.cross_pairs(pair))  # paper, Algorithm 1
+    return _imagenet100_of_cosines(losses.cross_pairs(_info_nce_v3()))  # paper, Algorithm 1
 
 
 def imagenet100_fea_avg() -> Config:
@@ -270,8 +386,7 @@ def imagenet100_fea_avg() -> Config:
 
     Paper (Table 1, fea_avg for 100 epochs): linear 84.06 %, k-NN 76.94 %.
     """
-    pair = partial(losses.info_nce, temperature=0.2)  # released: --moco-t 0.2; paper, 4.5, the loss
-    return _imagenet100_of_cosines(losses.mean_pair(pair, renormalize=False))  # paper, Algorithm 1
+    return _imagenet100_of_cosines(losses.mean_pair(_info_nce_v3(), renormalize=False))  # paper, Algorithm 1
 
 
 def imagenet100_moco() -> Config:
@@ -279,8 +394,7 @@ def imagenet100_moco() -> Config:
 
     Paper (Table 1, MoCo v3 for 300 epochs): linear 81.52 %, k-NN 74.08 %.
     """
-    objective = partial(losses.info_nce, temperature=0.2)  # released: --moco-t 0.2; paper, 5.1, the loss
-    config = _imagenet100_of_cosines(objective)
+    config = _imagenet100_of_cosines(_info_nce_v3())
     optimizer = dataclasses.replace(
         config.optimizer,
         learning_rate=1.25e-3,  # ours: half of DSF's, as the paper's ratio of 0.03 to 0.06
@@ -288,10 +402,51 @@ def imagenet100_moco() -> Config:
     )
     return dataclasses.replace(
         config,
-        views=dataclasses.replace(config.views, k=2),  # paper, Table 1
+        views=dataclasses.replace(
+            config.views,
+            k=2,  # paper, Table 1
+            policies=_imagenet_policies(2),  # released, main_mocov3.py
+        ),
         optimizer=optimizer,
         train=dataclasses.replace(config.train, epochs=300),  # paper, Table 1
     )
+
+
+def _imagenet100_as_released(config: Config) -> Config:
+    """A recipe for ImageNet-100 with all settings of the released code but its float16 with a loss scale."""
+    head = dataclasses.replace(models.moco_v3_head(), init="torch")  # released: nn.Linear
+    return dataclasses.replace(
+        config,
+        head=head,
+        method=_moco_v3(head),
+        optimizer=dataclasses.replace(config.optimizer, decays="all"),  # released: model.parameters()
+    )
+
+
+def imagenet100_released() -> Config:
+    """ImageNet-100 and DSF with the settings of the released code.
+
+    Paper (Table 1, DSF for 100 epochs): linear 85.66 %, k-NN 79.00 %.
+    """
+    return _imagenet100_as_released(imagenet100())
+
+
+def imagenet100_loss_avg_released() -> Config:
+    """`imagenet100_loss_avg` with the settings of the released code, which does not have the loss."""
+    return _imagenet100_as_released(imagenet100_loss_avg())
+
+
+def imagenet100_fea_avg_released() -> Config:
+    """`imagenet100_fea_avg` with the settings of the released code, which does not have the loss."""
+    return _imagenet100_as_released(imagenet100_fea_avg())
+
+
+def imagenet100_moco_released() -> Config:
+    """ImageNet-100 and MoCo v3 with the settings of the released code.
+
+    Paper (Table 1, MoCo v3 for 300 epochs): linear 81.52 %, k-NN 74.08 %.
+    """
+    return _imagenet100_as_released(imagenet100_moco())
 
 
 get_config = cifar10
@@ -319,11 +474,9 @@ def smoke_imagenet100() -> Config:
         dataclasses.replace(
             real,
             data=data.Synthetic(sizes="different"),
-            views=dataclasses.replace(real.views, policy=_imagenet_policy(image_size=32)),
+            views=dataclasses.replace(real.views, policies=_imagenet_policies(image_size=32)),
             encoder=_vit(width=16, depth=1, heads=2),
             head=head,
-            method=methods.MocoV3(
-                momentum=0.99, end_momentum=1.0, predictor=dataclasses.replace(head, layers=2)
-            ),
+            method=_moco_v3(head),
         )
     )

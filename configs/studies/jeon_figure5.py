@@ -21,7 +21,10 @@ DSF having no such limit."""
 
 def paper(seeds: int = 1) -> Study:
     """ImageNet-100, MoCo v3 with ViT-S/16."""
-    base, cost = _jeon.on_images("DSF", "imagenet100"), "several GPUs; 3,790 PFLOP a seed, the recipe's cost"
+    base, cost = (
+        _jeon.on_images("DSF", "imagenet100", "released"),
+        "several GPUs; 3,790 PFLOP a seed, the recipe's cost",
+    )
     return _study(base, seeds=seeds, cost=cost)
 
 

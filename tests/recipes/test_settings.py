@@ -19,7 +19,6 @@ FROM_METHOD = {"normalize", "mask", "axis_name", "block_size", "extra_negatives"
 FROM_METHOD |= {"global_views", "max_operations"}
 # Not strict yet.
 LATER = (
-    "jeon/dsf",
     "xu/sem",
 )
 

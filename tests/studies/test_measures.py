@@ -10,16 +10,14 @@ import _gaussian
 import _jeon
 import _koromilas
 import _sem
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mvcl import losses, studies, training
+from mvcl import studies, training
 from mvcl.studies import Found
 
 cifar = training.config_module(studies.find("cifar"))
-control = training.config_module(studies.find("control_dsf_temperature"))
 steps = training.config_module(studies.find("piran_figure4"))
 variance = training.config_module(studies.find("shidani_variance"))
 
@@ -57,6 +55,22 @@ def test_similarities_are_of_the_first_and_last_tenth(tmp_path):
     expected = {"margin, start": 8.5, "margin, end": 98.5, "margin, gain": 90, "margin, largest": 101}
     expected |= {"R, gain": 0.45, "kappa, gain": 0}
     assert {name: found[name] for name in expected} == pytest.approx(expected)
+
+
+def test_learning_is_of_the_last_tenth(tmp_path):
+    rows = [
+        {"step": s, "epoch": s / 10, "loss": 4.0 - s / 100, "chance": 3.5, "effective_temperature": s / 100}
+        for s in range(5, 101, 5)
+    ]
+    (tmp_path / "evaluation.json").write_text('{"rows": {}}')
+    for keys, expected in (
+        (5, {"below chance": 0.475, "effective temperature": 0.975}),
+        (4, {"below chance": 0.475}),
+    ):
+        log = "".join(json.dumps(dict(list(row.items())[:keys])) + "\n" for row in rows)
+        (tmp_path / "metrics.jsonl").write_text(log)
+        [found] = _jeon.results_and_learning(tmp_path)
+        assert {name: found[name] for name in found if name != "loss"} == pytest.approx(expected)
 
 
 def test_a_tuned_rate_is_that_of_the_least_mean_validation_error(tmp_path, monkeypatch):
@@ -151,21 +165,6 @@ def test_measures_over_time_by_hand(tmp_path):
     assert found["1-4 loss left"] == pytest.approx((1 + 0.75 + 0) / 3)
     assert found["1-5 loss left"] == pytest.approx(1 / 3)
     assert found["lag"] == pytest.approx(0.75 / 3)
-
-
-@pytest.mark.exhaustive
-def test_the_mean_pair_of_several_views_has_the_effective_temperature_without_its_gradient(rng):
-    z = jnp.asarray(rng.normal(size=(1, 12, 16)) + 0.7 * rng.normal(size=(4, 12, 16)), jnp.float32)
-    means = z / jnp.linalg.norm(z, axis=-1, keepdims=True)
-    lengths = 0.95 * jnp.linalg.norm(means.reshape(2, 2, 12, 16).mean(1), axis=-1)  # R of queries and keys
-    kappa = lengths * (16 - lengths**2) / (1 - lengths**2) / 16
-    own = 0.3 * lengths.mean() * kappa.mean()  # what divides A κ <μ, μ> where t is 0.3
-    expected = partial(losses.dsf, temperature=own)
-    found = partial(control.dsf_at_effective_temperature, temperature=0.3)
-    np.testing.assert_allclose(found(z[:2], z[2:]), expected(z[:2], z[2:]), rtol=1e-5)
-    gradients = (jax.grad(f, (0, 1))(z[:2], z[2:]) for f in (found, expected))
-    for a, b in zip(*gradients, strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from docs import printed
-from mvcl import losses, metrics, studies, training
+from mvcl import losses, metrics, models, studies, training
 from mvcl.methods import _sem
 from mvcl.studies import select
 from mvcl.training import _optimizers
@@ -24,9 +24,9 @@ PRINTED = [
     (K + "table6", {"k": 3, "objective": "MV-CL2"}, {SGD: 76.7}),
     (K + "table6", {"k": 2, "objective": "MV-InfoNCE, Eq. 11"}, {}),
     (K + "table7", {"objective": "MV-CL2"}, {"accuracy positive": 79.08, "MAE": 0.394}),
-    (J + "table1", {"data": "ImageNet-100", "method": "MoCo"}, {"k-NN": 74.08, SGD: 81.52}),
+    (J + "table1", {"data": "ImageNet-100", "method": "MoCo"}, {"k-NN, head": 74.08, SGD: 81.52}),
     (J + "table2", {"temperature": 0.5, "K": 65536}, {"loss": 7.091}),
-    (J + "table3", {"temperature": 0.9}, {"k-NN": 91.3, SGD: 92.3}),
+    (J + "table3", {"temperature": 0.9}, {"k-NN, head": 91.3, SGD: 92.3}),
     (P + "table1", {"method": "InfoNCE pwe", "k": 4}, {SGD: 75.26}),
     (P + "table2", {"method": "M3G", "unseen": "real"}, {"5 to 1": 46.3}),
     (P + "table4", {"cost": "circular standard deviation", "k": 2}, {SGD: 73.81}),
@@ -186,7 +186,7 @@ SETTINGS = {
     ),
     (J + "figure3", "paper"): lambda f, c: c.train.epochs == f["epochs"],
     (J + "figure3", "small"): lambda f, c: (
-        (c.train.epochs * c.views.k in (40, 80), c.examples * c.views.k) == (True, 512)
+        (c.train.epochs * c.views.k in (80, 120, 240), c.examples * c.views.k) == (True, 512)
     ),
     (J + "figure4", "paper"): lambda f, c: c.examples == 256,
     (J + "figure6", "paper"): lambda f, c: losses.name(c.objective) == "dsf",
@@ -325,7 +325,7 @@ def test_encoder_passes_are_equal_within_a_column():
 @pytest.mark.parametrize(
     ("name", "free"),
     [
-        ("control_dsf_temperature", ("objective",)),
+        ("control_dsf_temperature", ("objective", "optimizer.learning_rate")),
         ("control_encoder_passes", ("objective", "views.k", "train.steps")),
         ("control_energy_weight", ("objective", "views.k")),
         ("control_m3g", ("objective",)),
@@ -342,6 +342,47 @@ def test_configs_of_a_control_differ_in_what_is_compared_only(name, free):
     for other in others:
         differing = {key for key in first.keys() | other.keys() if first.get(key) != other.get(key)}
         assert all(key.startswith(free) for key in differing), differing
+
+
+@pytest.mark.parametrize(
+    "name", [*(f"{J}{of}" for of in ("figure3", "figure4", "figure6", "table3")), "control_dsf_temperature"]
+)
+def test_small_scales_of_jeon_train_as_the_paper_does(name):
+    """The key encoder keeps nothing of its start, the head is the paper's, and no batch statistic tells of a key."""
+    for config in configs(name).values():
+        steps = round(config.train.epochs * (1437 // config.examples))
+        assert config.method.end_momentum == config.method.momentum < 0.01 ** (1 / steps)
+        assert config.head == models.moco_v2_head()
+        assert config.method.shuffle_keys or config.encoder.norm == "group"
+
+
+def test_released_rows_of_jeon_differ_in_what_the_paper_does_not_say():
+    """In Table 1; ImageNet-100 has BYOL's two policies in all rows, without RandAugment."""
+    studied = studies.scales(studies.find(J + "table1"))["paper"]
+    for cell, plain in zip(studied().cells, studied(recipe="paper").cells, strict=True):
+        old, new = (training.flatten(training.tree(c.task.config)) for c in (plain, cell))
+        changed = {"head.init": "torch", "optimizer.decays": "all"}
+        if cell.factors["data"] == "CIFAR-10":
+            changed |= {"encoder.stem_initial": "torch"}
+            changed |= (
+                {"objective.queue_concentration": "batch_mean"} if cell.factors["method"] == "DSF" else {}
+            )
+        else:
+            changed |= {"method.predictor.init": "torch"}
+            policies, config = cell.task.config.policies, cell.task.config
+            half = config.views.k // 2
+            assert len(set(policies[:half])) == len(set(policies[half:])) == 1
+            assert [p.blur_probability for p in policies[half - 1 : half + 1]] == [1.0, 0.1]
+            assert [p.solarise_probability for p in policies[half - 1 : half + 1]] == [0.0, 0.2]
+            assert not any(p.rand_augment_ops for p in policies)
+        assert {name: value for name, value in new.items() if old.get(name) != value} == changed
+        assert old.keys() <= new.keys()
+    of_cifar = training.load("jeon/dsf:cifar10_moco").evaluation
+    assert (
+        of_cifar.knn_head,
+        of_cifar.linear.policy.brightness,
+        of_cifar.linear.policy.grayscale_probability,
+    ) == (True, 0.4, 0.2)
 
 
 def functions_of(study):
