@@ -14,7 +14,7 @@ import _jeon
 import _rows
 
 from mvcl import losses
-from mvcl.studies import Measure, Study, Within, trained
+from mvcl.studies import Factors, Measure, Study, Within, trained
 from mvcl.training import Config
 
 # The effective temperature at T = 1, d = 128 and a mean of length 0.9: R = 0.855.
@@ -58,11 +58,12 @@ def _objectives(
 def _study(
     base: Config, objectives: dict[tuple[str, float], losses.Loss], rates: Sequence[float], **scale: Any
 ) -> Study:
-    dsf, cells = {"similarity": "DSF", "t": 1.0}, []
+    dsf: Factors = {"similarity": "DSF", "t": 1.0}
+    cells = []
     for (similarity, t), objective in objectives.items():
         for rate in rates:
             changes = {"objective": objective, "optimizer.learning_rate": rate}
-            factors = {"similarity": similarity, "t": t, "rate": rate}
+            factors: Factors = {"similarity": similarity, "t": t, "rate": rate}
             cells.append(trained(factors, base, changes, measure=_jeon.results_and_learning))
     above = [
         (f"DSF at T = 1 is above {name} at t = {t:g}, at each rate", dsf, [{"similarity": name, "t": t}])
