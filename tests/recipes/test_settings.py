@@ -18,9 +18,7 @@ LIBRARY = (ROOT / "mvcl" / "augment" / "_policy.py", ROOT / "mvcl" / "models" / 
 FROM_METHOD = {"normalize", "mask", "axis_name", "block_size", "extra_negatives", "weights", "key", "queue"}
 FROM_METHOD |= {"global_views", "max_operations"}
 # Not strict yet.
-LATER = (
-    "xu/sem",
-)
+LATER = ("xu/sem",)
 
 
 def classes():

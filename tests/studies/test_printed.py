@@ -82,7 +82,7 @@ def test_noise_is_that_of_configurations_that_are_printed_twice():
     (one,) = select(opened(J + "table1"), {"data": "CIFAR-10", "method": "DSF"})
     (other,) = select(opened(J + "table3"), {"temperature": 1.0})
     pairs = [(one.printed[name], other.printed[name]) for name in ("k-NN, head", SGD)]
-    assert opened(J + "table3").noise["k-NN"].deviation == pytest.approx(noise(pairs), abs=0.005)
+    assert opened(J + "table3").noise["k-NN, head"].deviation == pytest.approx(noise(pairs), abs=0.005)
     # draws of 10,000 test images of which 98.2 % are right, the mean of Table 3's column of CIFAR-10
     share = np.random.default_rng(0).binomial(10_000, 0.982, 4000) / 100
     assert opened(S + "table3").noise["CIFAR10"].deviation == pytest.approx(share.std(), rel=0.05)
