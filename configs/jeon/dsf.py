@@ -1,11 +1,9 @@
-"""Jeon 2025, the divergence-based similarity (DSF): MoCo on M = 8 views, m = M/2 for each encoder.
+"""Jeon 2025, the divergence-based similarity (DSF), CIFAR-10: MoCo v2 on M = 8 views, m = M/2 for each encoder.
 
     mvcl data prepare cifar10          # once; needs the `tensorflow` extra
     mvcl train jeon/dsf --workdir runs/dsf
     mvcl train jeon/dsf:cifar10_moco --workdir runs/dsf-moco
-    mvcl data prepare imagenet2012     # once; needs the archives too, see docs/how_to/data.md
-    mvcl train jeon/dsf:imagenet100 --workdir runs/dsf100
-    mvcl train jeon/dsf:imagenet100_moco --workdir runs/dsf100-moco
+    mvcl train jeon/dsf:cifar10_released --workdir runs/dsf-released
 
 A variant for each row of Table 1, at a fixed number of views B M. All cells of the paper's tables and figures are
 studies (`mvcl study --list`); as options of one run:
@@ -16,15 +14,13 @@ studies (`mvcl study --list`); as options of one run:
     --objective.queue-concentration batch_mean  one concentration for all queued keys, as the released code
 
 The paper is followed where it speaks, then the released code: a variant NAME_released has the other settings of that
-code too, decay of all parameters, PyTorch's initial weights of heads and stem, and for CIFAR-10 one concentration of
+code too, decay of all parameters, PyTorch's initial weights of heads and stem, one concentration of
 queued keys. It trains MoCo and DSF; loss_avg and fea_avg, which it does not have, take the same settings.
-ImageNet-100's views are the released ones in all rows; `imagenet100_randaugment` has the paper's list for DSF.
-Learning rates: the paper prints them for ImageNet-100 alone, with a batch of 512: 0.03, and 0.06 for DSF, a ratio of 2.
-There DSF has the released peak, 2.5e-3, and all baselines have 1.25e-3. CIFAR-10 has the released peaks: 0.06 for DSF
-(batch 256) and 0.12 for MoCo (batch 1024), which at an equal batch is half of DSF's; loss_avg and fea_avg have 0.03
-(batch 256).
+Learning rates: the paper prints them for ImageNet-100 alone, where DSF's is twice the others'. Here are the released
+peaks: 0.06 for DSF (batch 256) and 0.12 for MoCo (batch 1024), which at an equal batch is half of DSF's; loss_avg and
+fea_avg have 0.03 (batch 256).
 
-Hardware: one GPU for CIFAR-10, several for ImageNet-100.
+Hardware: one GPU.
 Ours: not run at this length; `mvcl study cifar --scale small` has MoCo v2 on part of CIFAR-10, a small network.
 """
 
@@ -32,13 +28,12 @@ import dataclasses
 from functools import partial
 
 from mvcl import augment, data, evaluation, losses, methods, models
-from mvcl.training import AdamW, Checkpoint, Config, Sgd, Train, Views
+from mvcl.training import Checkpoint, Config, Sgd, Train, Views
 
 
 def _evaluation(
     epochs: int = 30,  # released
     batch_size: int = 256,  # released
-    policy: augment.Policy | None = None,  # released, main_linclsv3.py: crops and flips
 ) -> evaluation.Classification:
     """The released protocol: k-NN, and a linear layer of learning rate 30 with a cosine over 30 epochs.
 
@@ -47,7 +42,7 @@ def _evaluation(
     """
     return evaluation.Classification(  # paper, 5.2
         features="encoder",  # paper, 5.2, of the linear layer; of k-NN, see knn_head
-        knn_head=True,  # released, train_moco_cifar*.py and main_mocov3*.py, knn(): the network with its head
+        knn_head=True,  # released, train_moco_cifar*.py, knn(): the network with its head
         knn_k=200,  # paper, 5.2
         knn_temperature=0.1,  # released, train_moco_cifar*.py: --knn-t
         labels_per_class=(5, 10),  # ours: not in the paper
@@ -62,7 +57,7 @@ def _evaluation(
             decay="cosine",  # released: the default of main_lincls.py
             augment=True,  # released
             crop_padding=0,  # released
-            policy=policy,
+            policy=_probe_policy(),
         ),
     )
 
@@ -160,7 +155,7 @@ def cifar10() -> Config:
             precision="float32",  # released: no autocast
         ),
         checkpoint=Checkpoint(every_steps=1000),
-        evaluation=_evaluation(policy=_probe_policy()),
+        evaluation=_evaluation(),
     )
 
 
@@ -239,216 +234,6 @@ def cifar10_moco_released() -> Config:
     return _cifar10_as_released(cifar10_moco())
 
 
-def _vit(
-    width: int = 384,  # paper, 5.1: ViT-S
-    depth: int = 12,  # paper, 5.1: ViT-S
-    heads: int = 12,  # released, utils/models/vits.py
-) -> models.ViT:
-    return models.ViT(  # paper, 5.1
-        patch=16,  # paper, 5.1
-        width=width,
-        depth=depth,
-        heads=heads,
-        frozen_patches=True,  # released, utils/models/vits.py
-        positions="sincos",  # released, utils/models/vits.py
-        init="xavier_uniform",  # released, utils/models/vits.py
-    )
-
-
-def _imagenet_policies(
-    k: int = 8,  # paper, Table 1
-    image_size: int = 224,  # released, main_mocov3*.py
-) -> tuple[augment.Policy, ...]:
-    """BYOL's two policies, one for each half of the views."""
-    first = augment.byol_global1(  # released, main_mocov3*.py: augmentation1
-        image_size=image_size,
-        blur_kernel=0,  # released, main_mocov3*.py: Pillow's blur
-    )
-    second = augment.byol_global2(  # released, main_mocov3*.py: augmentation2
-        image_size=image_size,
-        blur_kernel=0,  # released, main_mocov3*.py: Pillow's blur
-    )
-    return (first,) * (k // 2) + (second,) * (k // 2)  # released, main_mocov3*.py
-
-
-def _imagenet_randaugment(image_size: int = 224) -> augment.Policy:  # released, main_mocov3_multiview.py
-    """The paper's policy, with the crops and the jitter of the released code for ImageNet-100."""
-    return augment.dsf(  # paper, 5.1, the list; released, train_moco_cifar_multiview.py, the strengths
-        image_size=image_size,
-        crop_scale=(0.08, 1.0),  # released, main_mocov3_multiview.py
-        saturation=0.2,  # released, main_mocov3_multiview.py
-        mean=augment.IMAGENET_MEAN,  # released, main_mocov3_multiview.py
-        std=augment.IMAGENET_STD,  # released, main_mocov3_multiview.py
-    )
-
-
-def _moco_v3(head: models.MLPHead) -> methods.MocoV3:
-    return methods.MocoV3(  # paper, 5.1
-        momentum=0.99,  # paper, 5.6
-        end_momentum=1.0,  # released: --moco-m-cos
-        evaluate="online",  # released, main_mocov3.py: base_encoder
-        predictor=dataclasses.replace(head, layers=2),  # released, utils/models/mocov3.py
-    )
-
-
-def _info_nce_v3() -> losses.Loss:
-    """InfoNCE of the baselines on ImageNet-100, against the keys of the batch."""
-    return partial(
-        losses.info_nce,  # paper, 4.5 and 5.1
-        temperature=0.2,  # released, README.md: --moco-t .2, in DSF's command, which does not read it; default 1
-        symmetric=False,  # released, utils/models/mocov3.py: both directions are the method's
-        in_batch_negatives=True,  # released, utils/models/mocov3.py
-    )
-
-
-def imagenet100() -> Config:
-    """ImageNet-100: ViT-S/16 with 12 heads, fixed positions and frozen patches, MoCo v3.
-
-    Cost: 3,790 PFLOP (docs/how_to/recipes.md).
-    Paper (Table 1, DSF for 100 epochs): linear 85.66 %, k-NN 79.00 %.
-    """
-    return Config(
-        data=data.Tfds(  # paper, 5.1
-            name="imagenet2012",  # paper, 5.1
-            train_split="train",  # paper, 5.1
-            test_split="validation",  # released
-            classes=("imagenet100",),  # released, IN100.txt; paper, 100 classes drawn at random
-        ),
-        views=Views(
-            k=8,  # paper, Table 1
-            policies=_imagenet_policies(),  # released, main_mocov3*.py; paper, 5.1, see imagenet100_randaugment
-            strategy="fixed",  # paper, 5.3
-            reference_views=2,  # paper, 5.3: B of MoCo
-        ),
-        encoder=_vit(),
-        head=models.moco_v3_head(),  # released, utils/models/mocov3.py
-        objective=partial(  # paper, Eqs. 10 and 11
-            losses.dsf,
-            temperature=1.0,  # paper, 5.5
-            queue_concentration="own",  # paper, 4.2
-            normalize_concentration=True,  # paper, Eq. 8
-            resultant_scale=0.95,  # paper, Eq. 8
-            mean_resultant="estimate",  # released, utils/models/dsf.py: A = R; paper, Eq. 9, "exact"
-            divergence="forward",  # paper, Eq. 9
-            in_batch_negatives=True,  # released: the keys of the global batch
-        ),
-        method=_moco_v3(models.moco_v3_head()),  # paper, 5.1
-        optimizer=AdamW(  # paper, 5.6
-            learning_rate=5e-3,  # released, main_mocov3.py: 2.5e-3 at 128; paper 0.06
-            end_learning_rate=0.0,  # released, main_mocov3.py: a cosine to zero
-            reference_batch=256,  # released, main_mocov3.py
-            scaling="linear",  # released, main_mocov3.py
-            weight_decay=0.1,  # paper, 5.6
-            decays="matrices",  # ours; released, all, as in imagenet100_released
-            warmup_epochs=15,  # released, main.sh: --warmup-epochs 15; default of main_mocov3.py 10
-            b1=0.9,  # released: PyTorch's
-            b2=0.999,  # released: PyTorch's
-            eps=1e-8,  # released: PyTorch's
-        ),
-        train=Train(
-            epochs=100,  # paper, Table 1
-            batch_size=512,  # paper, 5.3: 512 x 2 and 128 x 8 views
-            precision="auto",  # ours: bfloat16 on a GPU; released, float16 autocast
-            threads=16,
-        ),
-        checkpoint=Checkpoint(every_steps=1000),
-        evaluation=_evaluation(),
-    )
-
-
-def imagenet100_randaugment() -> Config:
-    """ImageNet-100 with the paper's list of augmentations, the same for all views: RandAugment, jitter, blur, flip.
-
-    Paper (Table 1, DSF for 100 epochs): linear 85.66 %, k-NN 79.00 %.
-    """
-    config = imagenet100()
-    views = dataclasses.replace(config.views, policy=_imagenet_randaugment(), policies=())
-    return dataclasses.replace(config, views=views)
-
-
-def _imagenet100_of_cosines(objective: losses.Loss) -> Config:
-    """`imagenet100` with another objective, at half the learning rate: 1.25e-3 for the batch of 128."""
-    dsf = imagenet100()
-    optimizer = dataclasses.replace(dsf.optimizer, learning_rate=2.5e-3)  # ours: half of DSF's, paper, 5.6
-    return dataclasses.replace(dsf, objective=objective, optimizer=optimizer)
-
-
-def imagenet100_loss_avg() -> Config:
-    """ImageNet-100, InfoNCE averaged over the pairs of a query and a key.
-
-    Paper (Table 1, loss_avg for 100 epochs): linear 84.24 %, k-NN 76.62 %.
-    """
-    return _imagenet100_of_cosines(losses.cross_pairs(_info_nce_v3()))  # paper, Algorithm 1
-
-
-def imagenet100_fea_avg() -> Config:
-    """ImageNet-100, InfoNCE of the mean query and the mean key.
-
-    Paper (Table 1, fea_avg for 100 epochs): linear 84.06 %, k-NN 76.94 %.
-    """
-    return _imagenet100_of_cosines(losses.mean_pair(_info_nce_v3(), renormalize=False))  # paper, Algorithm 1
-
-
-def imagenet100_moco() -> Config:
-    """ImageNet-100, MoCo v3 itself: two views of 512 images, for 300 epochs.
-
-    Paper (Table 1, MoCo v3 for 300 epochs): linear 81.52 %, k-NN 74.08 %.
-    """
-    config = _imagenet100_of_cosines(_info_nce_v3())
-    optimizer = dataclasses.replace(
-        config.optimizer,
-        learning_rate=1.25e-3,  # ours: half of DSF's, as the paper's ratio of 0.03 to 0.06
-        reference_batch=512,  # paper, 5.6: the batch of its rates
-    )
-    return dataclasses.replace(
-        config,
-        views=dataclasses.replace(
-            config.views,
-            k=2,  # paper, Table 1
-            policies=_imagenet_policies(2),  # released, main_mocov3.py
-        ),
-        optimizer=optimizer,
-        train=dataclasses.replace(config.train, epochs=300),  # paper, Table 1
-    )
-
-
-def _imagenet100_as_released(config: Config) -> Config:
-    """A recipe for ImageNet-100 with all settings of the released code but its float16 with a loss scale."""
-    head = dataclasses.replace(models.moco_v3_head(), init="torch")  # released: nn.Linear
-    return dataclasses.replace(
-        config,
-        head=head,
-        method=_moco_v3(head),
-        optimizer=dataclasses.replace(config.optimizer, decays="all"),  # released: model.parameters()
-    )
-
-
-def imagenet100_released() -> Config:
-    """ImageNet-100 and DSF with the settings of the released code.
-
-    Paper (Table 1, DSF for 100 epochs): linear 85.66 %, k-NN 79.00 %.
-    """
-    return _imagenet100_as_released(imagenet100())
-
-
-def imagenet100_loss_avg_released() -> Config:
-    """`imagenet100_loss_avg` with the settings of the released code, which does not have the loss."""
-    return _imagenet100_as_released(imagenet100_loss_avg())
-
-
-def imagenet100_fea_avg_released() -> Config:
-    """`imagenet100_fea_avg` with the settings of the released code, which does not have the loss."""
-    return _imagenet100_as_released(imagenet100_fea_avg())
-
-
-def imagenet100_moco_released() -> Config:
-    """ImageNet-100 and MoCo v3 with the settings of the released code.
-
-    Paper (Table 1, MoCo v3 for 300 epochs): linear 81.52 %, k-NN 74.08 %.
-    """
-    return _imagenet100_as_released(imagenet100_moco())
-
-
 get_config = cifar10
 
 
@@ -464,19 +249,3 @@ def smoke() -> Config:
         cifar10(), data=data.Synthetic(), encoder=_resnet(width=4), method=_moco_v2(queue=32)
     )
     return _small(small)
-
-
-def smoke_imagenet100() -> Config:
-    """Some steps of `imagenet100` with a small ViT on random images of different sizes, and its evaluation."""
-    real = imagenet100()
-    head = dataclasses.replace(models.moco_v3_head(), hidden=16, out=8)
-    return _small(
-        dataclasses.replace(
-            real,
-            data=data.Synthetic(sizes="different"),
-            views=dataclasses.replace(real.views, policies=_imagenet_policies(image_size=32)),
-            encoder=_vit(width=16, depth=1, heads=2),
-            head=head,
-            method=_moco_v3(head),
-        )
-    )

@@ -72,8 +72,11 @@ def on_digits(base: Config, queue: int = 512) -> dict[str, Config]:
 
 def on_images(method: str, data: str = "cifar10", recipe: Recipe = "paper") -> Config:
     """The recipe of a method on CIFAR-10 or on ImageNet-100."""
-    variant = {"MoCo": "_moco", "loss_avg": "_loss_avg", "fea_avg": "_fea_avg", "DSF": ""}[method]
-    return training.load(f"jeon/dsf:{data}{variant}{'_released' if recipe == 'released' else ''}")
+    released = "_released" if recipe == "released" else ""
+    if data == "imagenet100":
+        return training.load(f"jeon/imagenet100:{method.lower()}{released}")
+    of = "" if method == "DSF" else f"_{method.lower()}"
+    return training.load(f"jeon/dsf:{data}{of}{released}")
 
 
 def smoke(k: int = 2) -> dict[str, Config]:

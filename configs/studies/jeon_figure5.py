@@ -1,7 +1,7 @@
 """Jeon 2025, Figure 5: the margin of DSF's similarities during training.
 
 On digits the margin is measured in `mvcl study jeon_figure6 --scale small`.
-Source: Figure 5, Section 4.5 (Proposition 1); recipe `jeon/dsf:imagenet100`.
+Source: Figure 5, Section 4.5 (Proposition 1); recipe `jeon/imagenet100`.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
 """Jeon 2025, Table 1: k-NN and linear accuracy of MoCo, loss_avg, fea_avg and DSF at equal memory and time.
 
 On digits the four methods are `mvcl study jeon_figure3 --scale small`.
-Source: Table 1, Sections 5.2 and 5.3; recipe `jeon/dsf`.
+Source: Table 1, Sections 5.2 and 5.3; recipes `jeon/dsf` and `jeon/imagenet100`.
 """
 
 from collections.abc import Mapping
