@@ -49,7 +49,7 @@ OFF: dict[str, dict[str, Any]] = {
     "Views": {"global_views": None, "policies": (), "round_to": None},
     "MultiEncoder": {"fusion": None, "encoders": ()},
     "Classification": {"of": "", "knn_head": False},
-    "LinearProbe": {"policy": None},
+    "LinearProbe": {"policy": None, "nesterov": False},
 }
 
 

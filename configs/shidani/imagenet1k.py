@@ -37,7 +37,7 @@ from mvcl.training import Checkpoint, Config, Lars, Train, Views
 _RESNET = models.ResNet(  # paper, F.1, Table 1
     depth=50,  # paper, F.1, Table 1
     stem="imagenet",  # paper, F.1, Table 1
-    norm="batch",  # paper, F.1, Table 1
+    norm="batch",  # paper, F.1, Table 1; epsilon and the decay of running statistics: ours
     batch_groups=1,  # paper, F.1, Table 1: synchronised
     width=64,  # paper, F.1, Table 1
     zero_init_residual=False,  # ours; SimCLR's code has True
@@ -49,7 +49,7 @@ _HEAD = models.MLPHead(  # paper, F.1, Table 1
     hidden=None,  # ours: SimCLR's, the features
     out=128,  # ours: SimCLR's
     activation="relu",  # ours: SimCLR's
-    init="lecun",  # ours
+    init="kaiming_uniform",  # paper, F.1, Table 1: of the model
     norm="batch",  # paper, F.1, Table 1
     output_norm="batch_no_shift",  # ours: SimCLR's, as the head's width and depth
 )
@@ -59,6 +59,7 @@ _LINEAR = evaluation.LinearProbe(  # ours: SimCLR's
     batch_size=4096,  # ours
     epochs=90,  # ours
     momentum=0.9,  # ours
+    nesterov=True,  # ours: SimCLR's
     weight_decay=0.0,  # ours
     decay="cosine",  # ours
     augment=True,  # ours
@@ -98,7 +99,7 @@ def growing_batch() -> Config:
             learning_rate=3.2,  # paper, F.1, Table 1: 0.2 x 4096/256
             end_learning_rate=0.0,  # paper, F.1, Table 1: minimum value
             reference_batch=None,  # paper, F.1, Table 1: no scaling rule
-            momentum=0.9,  # paper, F.1, Table 1
+            momentum=0.9,  # paper, F.1, Table 1; after the learning rate: ours
             weight_decay=1e-4,  # paper, F.1, Table 1
             decays="matrices",  # paper, F.1, Table 1: no biases; no norms: ours
             trust_coefficient=0.001,  # ours

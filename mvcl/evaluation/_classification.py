@@ -59,6 +59,8 @@ class LinearProbe:
     """Passes over the training split."""
     momentum: float = 0.9
     """Share of a step that the next one keeps."""
+    nesterov: bool = False
+    """Nesterov's momentum: the step is momentum times what is kept after the gradient was added, and the gradient."""
     weight_decay: float = 0.0
     """Weight decay, a part of the gradient."""
     decay: Literal["cosine", "linear", "constant", "steps"] = "cosine"
@@ -212,7 +214,8 @@ def _rule(
     options: LinearProbe, factors: np.ndarray | jax.Array, rate: jax.Array
 ) -> optax.GradientTransformation:
     decay = optax.add_decayed_weights(options.weight_decay)
-    return optax.chain(decay, optax.sgd(lambda step: rate * jnp.asarray(factors)[step], options.momentum))
+    sgd = optax.sgd(lambda step: rate * jnp.asarray(factors)[step], options.momentum, options.nesterov)
+    return optax.chain(decay, sgd)
 
 
 @partial(jax.jit, static_argnums=0, donate_argnums=1)

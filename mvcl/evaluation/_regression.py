@@ -4,6 +4,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 import jax
@@ -11,8 +12,18 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from mvcl import _files
 from mvcl._progress import during
-from mvcl.evaluation._evaluation import Arrays, Evaluation, Result, Rows, Splits, at_least, averaged
+from mvcl.evaluation._evaluation import (
+    Arrays,
+    Augmented,
+    Evaluation,
+    Result,
+    Rows,
+    Splits,
+    at_least,
+    averaged,
+)
 from mvcl.evaluation._probe import descend, deviations
 
 _ERRORS = ("MAE", "validation MAE")  # less is better
@@ -334,6 +345,15 @@ class Predictions(Evaluation):
             Result("accuracy", float(right.mean()), None, how),
             Result("accuracy, mean per class", float(np.mean(by_class)), None, per_class),
         ]
+
+    def measure_trained(
+        self, features: Arrays, splits: Splits, augmented: Augmented, folder: Path | None
+    ) -> list[Result]:
+        """`measure`; with classes, writes correct.npz, in which (n,) bool says which test rows are right."""
+        if folder is not None and splits["test"].class_names:
+            right = features["test"].argmax(1) == splits["test"].labels
+            _files.save_arrays(folder / "correct.npz", correct=right)
+        return self.measure(features, splits)
 
     def score(self, features: Arrays, splits: Splits) -> tuple[str, float] | None:
         if not splits["test"].class_names:

@@ -14,10 +14,7 @@ from jax.typing import DTypeLike
 
 from mvcl.models import _layers, _norms
 
-_INITIAL = {
-    "he_fan_out": _layers.he_fan_out,
-    "kaiming_uniform": nnx.initializers.variance_scaling(2.0, "fan_in", "uniform"),
-}
+_INITIAL = {"he_fan_out": _layers.he_fan_out, "kaiming_uniform": _layers.kaiming_uniform}
 _SIZES = (3, 2, 2, 2, 2, 2)  # kernel and stride of the six blocks of EegConv
 _BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
 

@@ -21,6 +21,9 @@ Activation = Literal["relu", "gelu"]
 he_fan_out = nnx.initializers.variance_scaling(2.0, "fan_out", "normal")  # He 2015, as torchvision's ResNet
 he_fan_in = nnx.initializers.variance_scaling(2.0, "fan_in", "truncated_normal")
 small = nnx.initializers.truncated_normal(0.02)  # as in ViT
+kaiming_uniform = nnx.initializers.variance_scaling(
+    2.0, "fan_in", "uniform"
+)  # torch.nn.init's, with ReLU's gain
 torch_kernel = nnx.initializers.variance_scaling(1 / 3, "fan_in", "uniform")  # to ±1/sqrt(fan in)
 
 M = TypeVar("M", bound=nnx.Module)
@@ -245,15 +248,17 @@ class MLPHead:
     output_norm: Literal["none", "batch", "batch_no_shift", "batch_plain"] = "none"
     """Normalisation of the embedding: none, batch, batch without shift (batch_no_shift), or batch without shift and
     scale (batch_plain)."""
-    init: Literal["lecun", "trunc_normal", "torch"] = "lecun"
+    init: Literal["lecun", "trunc_normal", "kaiming_uniform", "torch"] = "lecun"
     """Initial weights: normal with variance 1 / inputs (lecun), or with deviation 0.02, cut off at two deviations of it
-    (trunc_normal), as in ViT, and biases 0; or both uniform in ±1/sqrt(inputs), as in PyTorch's Linear (torch)."""
+    (trunc_normal), as in ViT, or uniform with variance 2 / inputs (kaiming_uniform), and biases 0; or both uniform in
+    ±1/sqrt(inputs), as in PyTorch's Linear (torch)."""
 
     def build(self, features: int, *, dtype: DTypeLike, rngs: nnx.Rngs) -> Perceptron:
         """Build the head for an encoder with this number of features, computing in `dtype`; parameters are float32."""
         check(self)
         hidden = (features if self.hidden is None else self.hidden,) * (self.layers - 1)
-        laws = {"lecun": nnx.initializers.lecun_normal(), "trunc_normal": small, "torch": torch_kernel}
+        laws = {"lecun": nnx.initializers.lecun_normal(), "trunc_normal": small}
+        laws |= {"kaiming_uniform": kaiming_uniform, "torch": torch_kernel}
         linears, norms = [], []
         for index, (before, after) in enumerate(pairwise((features, *hidden, self.out)), start=1):
             kind = self.norm if index < self.layers else self.output_norm

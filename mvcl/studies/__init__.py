@@ -5,7 +5,17 @@ from typing import TYPE_CHECKING
 from mvcl import _lazy
 
 if TYPE_CHECKING:
-    from mvcl.studies._claims import Above, Alike, Claim, Gain, Trend, Verdict, Within, difference
+    from mvcl.studies._claims import (
+        Above,
+        Alike,
+        Bootstrapped,
+        Claim,
+        Gain,
+        Trend,
+        Verdict,
+        Within,
+        difference,
+    )
     from mvcl.studies._grid import (
         Baseline,
         Cell,

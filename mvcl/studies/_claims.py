@@ -7,6 +7,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
+from mvcl import _files
 from mvcl.metrics import Interval, interval
 from mvcl.studies._grid import Cell, Factors, Found, Study, partner, select
 
@@ -113,6 +116,50 @@ class Above(Claim):
 
     def about(self, study: Study) -> list[list[Compared]]:
         return _pairs(study, self.cells, self.than)
+
+
+@dataclasses.dataclass(frozen=True)
+class Bootstrapped(Above):
+    """Some cells have a larger share of test examples right than others, or not a smaller one: over test examples.
+
+    The paired bootstrap of each seed's runs. It is about other test examples and says nothing about other trainings. A
+    task writes which examples are right to correct.npz in its folder: measure -> (n,) bool, the same n for all cells.
+    """
+
+    strictly: bool = False
+    """The share is larger; False: it is not smaller."""
+    level: float = 0.9
+    """Of the interval."""
+
+    @property
+    def rule(self) -> str:
+        holds = "above 0; does not hold if one is wholly below it" if self.strictly else "not wholly below 0"
+        return (
+            f"paired differences over test examples of one training for each seed, their bootstrap intervals of "
+            f"{100 * self.level:g}%, which say nothing about other trainings: holds if all are {holds}"
+        )
+
+    def judge(self, found: Found) -> Verdict:
+        """The answer by the differences of the examples that are right, in points."""
+        judged = []
+        for [(first, second)] in self.about(found.study):
+            one, other = (_right(found, cell, self.measure) for cell in (first, second))
+            wins = [one[seed].astype(int) - other[seed] for seed in one if seed in other]
+            of, examples = _resampled(wins, self.level), len(wins[0]) if wins else 0
+            below, above = of.high < 0, of.low > 0
+            holds = above or not (self.strictly or below)
+            answer = (
+                "cannot tell"
+                if not wins
+                else "holds"
+                if holds
+                else "does not hold"
+                if below
+                else "cannot tell"
+            )
+            judged.append((answer, f"{named(first, second)}: {_text(of, 2)}, {examples} test examples"))
+        reason = "; ".join(text for _, text in judged)
+        return Verdict(min((answer for answer, _ in judged), key=_ANSWERS.index), reason)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -287,6 +334,26 @@ def _combined(of: list[dict[int, float]]) -> list[float]:
     if len(of) == 4:
         of = [_minus(of[1], of[0]), _minus(of[3], of[2])]
     return [*(_minus(*of) if len(of) == 2 else of[0]).values()]
+
+
+def _right(found: Found, cell: Cell, measure: str) -> dict[int, np.ndarray]:
+    """Seed -> (n,) bool of the runs that have written it."""
+    folders = found.folders[found.study.cells.index(cell)] if found.folders else {}
+    files = {seed: folder / "correct.npz" for seed, folder in folders.items()}
+    arrays = {seed: _files.read_npz(file) for seed, file in files.items() if file.is_file()}
+    return {seed: of[measure] for seed, of in arrays.items() if measure in of}
+
+
+def _resampled(wins: Sequence[np.ndarray], level: float, draws: int = 10_000) -> Interval:
+    """Bootstrap interval in points of the mean over seeds of (n,) arrays of -1, 0 and 1, by the numbers of each."""
+    rng, means = np.random.default_rng(0), []
+    for of in wins:
+        drawn = rng.multinomial(len(of), np.bincount(of + 1, minlength=3) / len(of), draws)
+        means.append(100 * (drawn[:, 2] - drawn[:, 0]) / len(of))
+    if not means:
+        return Interval(math.nan, math.nan, math.nan, 0)
+    low, high = np.quantile(np.mean(means, axis=0), (0.5 - level / 2, 0.5 + level / 2))
+    return Interval(100 * float(np.mean([of.mean() for of in wins])), float(low), float(high), len(wins))
 
 
 def named(*cells: Cell) -> str:

@@ -241,6 +241,8 @@ class Found:
 
     study: Study
     values: Sequence[Mapping[int, Values]]
+    folders: Sequence[Mapping[int, Path]] = ()
+    """For each cell, seed -> the folder of its task."""
 
     def of(self, cell: Cell, measure: str) -> dict[int, float]:
         """Seed -> value of a measure, for the seeds that have it; per cent if the measure is in per cent."""

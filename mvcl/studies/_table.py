@@ -67,7 +67,7 @@ def numbers(opened: Opened, folder: Path) -> dict[str, Any]:
         }
         for of_cell in looks
     ]
-    found = Found(study, values)
+    found = Found(study, values, [{place.seed: place.folder for place, _ in of_cell} for of_cell in looks])
     records = [look.record for _, look in every if look.record]
     versions = records[-1]["versions"] if records else ()
     baselines = {m.name: _baselines(found, m) for m in study.measures}

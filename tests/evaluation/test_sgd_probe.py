@@ -2,11 +2,12 @@
 
 import types
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from mvcl import data, evaluation
-from mvcl.evaluation import LinearProbe
+from mvcl.evaluation import LinearProbe, _classification
 
 
 def classes(rng, n, scale=4.0):
@@ -52,6 +53,17 @@ def test_equals_sgd_by_hand(options, rng):
         expected.append(np.mean((test @ w[:-1] + w[-1]).argmax(1) == answer))
     np.testing.assert_allclose(found[:, 0], expected, atol=0.003)  # a row on the boundary, of 500, and a half
     assert np.ptp(expected + [0.0]) > 0.5
+
+
+def test_two_steps_of_nesterov():
+    """torch.optim.SGD with nesterov=True and gradients 1 and 2: v = 1, then 2.9; steps of g + 0.9 v: 1.9 and 4.61."""
+    options = LinearProbe(nesterov=True)
+    rule = _classification._rule(options, np.ones(2), jnp.float32(0.5))
+    state, found = rule.init(jnp.zeros(1)), []
+    for gradient in (1.0, 2.0):
+        step, state = rule.update(jnp.full(1, gradient), state, jnp.zeros(1))
+        found.append(float(step[0]))
+    np.testing.assert_allclose(found, [-0.95, -2.305], rtol=1e-6)
 
 
 def test_factors_of_the_learning_rate():

@@ -91,7 +91,11 @@ def test_initial_weights_of_vit_and_bad_configs():
         found = np.asarray(getattr(linear, array)[...])
         assert 0.95 / 16 < np.abs(found).max() <= 1 / 16
         np.testing.assert_allclose(found.var(), 1 / (3 * 256), rtol=0.1)
-    with pytest.raises(ValueError, match="init must be one of lecun, trunc_normal, torch; got 'xavier'"):
+    kernel = head(MLPHead(hidden=512, init="kaiming_uniform"), 256).linears[0].kernel[...]
+    # torch.nn.init.kaiming_uniform_: variance 2 / inputs, to ±sqrt(6 / inputs)
+    np.testing.assert_allclose((kernel.var(), abs(kernel).max()), (2 / 256, np.sqrt(6 / 256)), rtol=0.02)
+    kinds = "lecun, trunc_normal, kaiming_uniform, torch"
+    with pytest.raises(ValueError, match=f"init must be one of {kinds}; got 'xavier'"):
         head(MLPHead(init="xavier"), 4)
     with pytest.raises(ValueError, match="layers must be an integer of at least 1; got 0"):
         head(MLPHead(layers=0), 16)

@@ -20,6 +20,7 @@ from mvcl.studies import (
     Study,
     Trend,
     Within,
+    _claims,
     _table,
     changed,
     difference,
@@ -237,6 +238,42 @@ def test_alike(tilt, shift, answer):
     assert verdict.answer == answer
     expected = {"gain of f a, k 2 - that of f b, k 2", "gain of f a, k 8 - that of f b, k 8"}
     assert {reason.partition(":")[0] for reason in verdict.reason.split("; ")} == expected
+
+
+def test_bootstrap_over_test_examples(rng, tmp_path):
+    """One training each, 10,000 examples, 80 % and 82 % right: the interval is scipy's, and decides; Table 3 has it."""
+    first, second = rng.random((2, 10_000)) < np.array([[0.80], [0.82]])
+    found = stats.bootstrap(
+        (second.astype(float) - first,),
+        np.mean,
+        n_resamples=5_000,
+        batch=100,
+        confidence_level=0.9,
+        method="percentile",
+        rng=rng,
+    ).confidence_interval
+    low, high = found.low * 100, found.high * 100
+    interval = _claims._resampled([second.astype(int) - first], 0.9)
+    np.testing.assert_allclose(interval[:3], (100 * (second.mean() - first.mean()), low, high), atol=0.04)
+
+    table = training.config_module(studies.find("shidani_table3")).paper()
+    wins = {"SimCLR": first}  # both poly-view models are better
+    folders = [tmp_path / str(place) for place in range(len(table.cells))]
+    for cell, folder in zip(table.cells, folders):
+        folder.mkdir()
+        np.savez(
+            folder / "correct.npz",
+            **dict.fromkeys([m.name for m in table.measures], wins.get(cell.factors["model"], second)),
+        )
+    done = Found(table, [{0: {}}] * len(folders), [{0: folder} for folder in folders])
+    verdicts = [claim.judge(done) for claim in table.claims]
+    assert {verdict.answer for verdict in verdicts} == {HOLDS}
+    assert "1 seed, 10000 test examples" in verdicts[0].reason
+    turned = dataclasses.replace(
+        table.claims[0], cells={"model": "SimCLR"}, than=[{"model": "Geometric PVC (growing)"}]
+    )
+    assert turned.judge(done).answer == REFUTED
+    assert turned.judge(Found(table, [{}] * len(folders))).answer == OPEN
 
 
 def test_never_harmful_is_no_rise():
