@@ -50,6 +50,7 @@ OFF: dict[str, dict[str, Any]] = {
     "MultiEncoder": {"fusion": None, "encoders": ()},
     "Classification": {"of": "", "knn_head": False},
     "LinearProbe": {"policy": None, "nesterov": False},
+    "StudentTeacher": {"targets": "view"},
 }
 
 

@@ -233,9 +233,17 @@ class StudentTeacher(Following):
     pairs: Literal["teacher", "all"] = "teacher"
     """Pairs that an objective of pairs (all_pairs, one_vs_rest) compares: the teacher's view with the student's others
     (Piran 2024, Section 4), or with `all` also the student's views with each other."""
+    targets: Literal["view", "mean_of_others"] = "view"
+    """`mean_of_others`: the student's view i is compared with one target, the mean of the teacher's unit vectors of the
+    k - 1 others: the aggregated teacher that Shidani 2024, Appendix H, proposes. The objective gets these two."""
 
     def build(self, spec: Specification) -> Learner:
         """The learner; given views have one shape."""
+        if self.targets == "mean_of_others" and spec.global_views:
+            raise ValueError(
+                "method.targets=mean_of_others takes the teacher's views of all others, so views.global_views must be "
+                f"None, got {spec.global_views}"
+            )
         return StudentTeacherLearner(spec, self)
 
 
@@ -245,7 +253,9 @@ class StudentTeacherLearner(FollowedLearner):
     def __init__(self, spec: Specification, options: StudentTeacher) -> None:
         super().__init__(spec, options, "student_teacher", options.predictor)
         self.targeted = spec.global_views or self.k
-        self.apart = options.pairs == "teacher" and losses.takes(spec.objective).teacher
+        self.of_means = options.targets == "mean_of_others"
+        takes = losses.takes(spec.objective)
+        self.apart = options.pairs == "teacher" and takes.teacher and not self.of_means
         if self.apart:
             self.objective_options = {"teacher": self.targeted}
 
@@ -259,12 +269,23 @@ class StudentTeacherLearner(FollowedLearner):
             both = {name: jnp.concatenate([x, x[: self.targeted]]) for name, x in batch.mask.items()}
             value, measures = objective(jnp.concatenate([z, targets]), **both)
             return value, (new, z, measures)
-        problems = [z.at[i].set(targets[i]) for i in range(self.targeted)]
-        if losses.takes(self.spec.objective).successive is not None:
+        problems, masks = (
+            [z.at[i].set(targets[i]) for i in range(self.targeted)],
+            [batch.mask] * self.targeted,
+        )
+        if self.of_means:
+            there = {name: x.astype(z.dtype) for name, x in batch.mask.items()}
+            t = _unit(targets) * there.get("mask", jnp.ones(z.shape[:2], z.dtype))[..., None]
+            problems = [jnp.stack([z[i], _unit(t.sum(0) - t[i])]) for i in range(self.k)]
+            masks = [
+                {name: jnp.stack([x[i], x.sum(0) - x[i]]) > 0 for name, x in there.items()}
+                for i in range(self.k)
+            ]
+        if losses.takes(self.spec.objective).successive is not None and not self.of_means:
             # Each is solved from the solution of the one before.
             total, measures = objective(jnp.stack(problems), **batch.mask)
         else:  # the largest of the measures, so that any unconverged solver is logged
-            values, found = zip(*(objective(problem, **batch.mask) for problem in problems))
+            values, found = zip(*(objective(problem, **mask) for problem, mask in zip(problems, masks)))
             total = sum(values, jnp.zeros((), jnp.float32))
             measures = jax.tree.map(lambda *each: jnp.max(jnp.stack(each)), *found)
         return total, (new, z, measures)
@@ -272,7 +293,7 @@ class StudentTeacherLearner(FollowedLearner):
     def level(self, objective: OfViews, z: jax.Array) -> jax.Array:
         if self.apart:
             return objective(jnp.concatenate([z, z[: self.targeted]]))[0]
-        return self.targeted * objective(z)[0]
+        return self.targeted * objective(z[:2] if self.of_means else z)[0]
 
 
 def _in_halves(spec: Specification, method: str, why: str) -> None:

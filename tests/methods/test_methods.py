@@ -253,18 +253,26 @@ def of_rest(s, t):
     return sum(of_pair(t[i], sum(s[m] for m in range(K) if m != i) / (K - 1)) for i in range(K))
 
 
+def of_means(s, t):
+    """Of each view of the student and the mean of the teacher's other views, unit vectors."""
+    t = t / jnp.linalg.norm(t, axis=-1, keepdims=True)
+    others = [sum(t[m] for m in range(K) if m != i) for i in range(K)]
+    return sum(of_pair(s[i], z / jnp.linalg.norm(z, axis=-1, keepdims=True)) for i, z in enumerate(others))
+
+
 @pytest.mark.parametrize(
-    ("maker", "pairs", "by_hand"),
+    ("maker", "options", "by_hand"),
     [
-        (losses.all_pairs, "teacher", of_teacher),
-        (losses.all_pairs, "all", of_all),
-        (losses.one_vs_rest, "teacher", of_rest),
+        (losses.all_pairs, {"pairs": "teacher"}, of_teacher),
+        (losses.all_pairs, {"pairs": "all"}, of_all),
+        (losses.one_vs_rest, {"pairs": "teacher"}, of_rest),
+        (losses.all_pairs, {"targets": "mean_of_others"}, of_means),
     ],
 )
-def test_pairs_of_student_and_teacher(x64, inputs, rng, maker, pairs, by_hand):
+def test_pairs_of_student_and_teacher(x64, inputs, rng, maker, options, by_hand):
     """Value and gradient; with `teacher`, no pair has two views of the student."""
     objective = maker(of_pair)
-    learner = methods.StudentTeacher(predictor=models.IdentityHead(), pairs=pairs).build(setting(objective))
+    learner = methods.StudentTeacher(predictor=models.IdentityHead(), **options).build(setting(objective))
     params, statistics = started(learner, rng)
     of_views = partial(losses.of_views(objective), **learner.objective_options)
     views = jnp.stack(inputs["views"])
