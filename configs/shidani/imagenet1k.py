@@ -93,6 +93,7 @@ def growing_batch() -> Config:
             temperature=0.1,  # ours
             aggregation="geometric",  # paper, 3.2
             negatives_of="other",  # paper, Eq. 14
+            critic=None,  # paper, Algorithm 1: inner products
         ),
         method=methods.Simclr(),  # paper, Algorithm 1: one network
         optimizer=Lars(  # paper, F.1, Table 1

@@ -4,7 +4,7 @@ import dataclasses
 import difflib
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -32,7 +32,10 @@ _PUBLISHED = {
 _AIRCRAFT = "fgvc-aircraft-2013b"
 # Rows at the bottom of every image of aircraft that name its owner; the data set's README asks to remove them.
 _BANNER = 20
-_LISTS = {"train": "images_variant_trainval.txt", "test": "images_variant_test.txt"}
+_LISTS = {
+    "test": {"train": "images_variant_trainval.txt", "test": "images_variant_test.txt"},
+    "validation": {"train": "images_variant_train.txt", "test": "images_variant_val.txt"},
+}
 _WHERE = f"{_AIRCRAFT}.tar.gz of robots.ox.ac.uk/~vgg/data/fgvc-aircraft"
 
 
@@ -225,6 +228,9 @@ class TransferImages:
     """Name of the data set, as in tfds; `aircraft` is FGVC-Aircraft."""
     directory: str | None = None
     """Folder of the prepared data sets; None is TFDS_DATA_DIR or ~/tensorflow_datasets."""
+    evaluate: Literal["test", "validation"] = "test"
+    """Images of the split `test`. `validation`, to choose hyperparameters: the official validation images of aircraft
+    and dtd, which then are not trained on; of the others, which have none, every fifth training image of each class."""
 
     def open(self) -> dict[str, Split]:
         """The splits `train` and `test`."""
@@ -232,12 +238,20 @@ class TransferImages:
             raise ValueError(f"data.name must be one of {', '.join(TRANSFER)}; got {self.name!r}")
         source, _ = TRANSFER[self.name]
         if source is None:
-            return _open_aircraft(_aircraft(self.directory))
-        return dataclasses.replace(source, directory=self.directory).open()
+            return _open_aircraft(_aircraft(self.directory), _LISTS[self.evaluate])
+        source = dataclasses.replace(source, directory=self.directory)
+        if self.evaluate == "test":
+            return source.open()
+        if self.name == "dtd":
+            return dataclasses.replace(source, train_split="train", test_split="validation").open()
+        whole = source.open()["train"]
+        fifth = [np.flatnonzero(whole.labels == label)[4::5] for label in range(len(whole.class_names))]
+        held = np.isin(np.arange(len(whole)), np.concatenate(fifth))
+        return {"train": whole.only(np.flatnonzero(~held)), "test": whole.only(np.flatnonzero(held))}
 
     def expected(self) -> Outline | None:
-        """The published size of the training split; None for an unknown name."""
-        return TRANSFER[self.name][1] if self.name in TRANSFER else None
+        """The published size of the training split; None for an unknown name, and where a part is held out."""
+        return TRANSFER[self.name][1] if self.name in TRANSFER and self.evaluate == "test" else None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -273,8 +287,9 @@ def _aircraft(directory: str | None) -> Path:
     return root / _AIRCRAFT
 
 
-def _open_aircraft(place: Path) -> dict[str, Split]:
-    """The splits `train` (training and validation images, as for the other sets) and `test`, labelled by variant."""
+def _open_aircraft(place: Path, lists: Mapping[str, str]) -> dict[str, Split]:
+    """The splits `train` (training and validation images, as for the other sets) and `test`, labelled by variant; by
+    the names of their lists."""
     folder = _buckets.local_copy(place) / "data"
 
     def lines(name: str) -> list[str]:
@@ -289,4 +304,4 @@ def _open_aircraft(place: Path) -> dict[str, Split]:
         whole = split_of_files(labels, tuple(names), files, str(folder / name), (None, None, 3))
         return dataclasses.replace(whole, read=lambda row, epoch: (whole.read(row, epoch)[0][:-_BANNER],))
 
-    return {part: split(name) for part, name in _LISTS.items()}
+    return {part: split(name) for part, name in lists.items()}

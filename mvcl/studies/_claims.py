@@ -139,6 +139,9 @@ class Bootstrapped(Above):
             f"{100 * self.level:g}%, which say nothing about other trainings: holds if all are {holds}"
         )
 
+    def _holds(self, of: Interval) -> bool:
+        return of.low > 0 if self.strictly else of.high >= 0
+
     def judge(self, found: Found) -> Verdict:
         """The answer by the differences of the examples that are right, in points."""
         judged = []
@@ -146,17 +149,7 @@ class Bootstrapped(Above):
             one, other = (_right(found, cell, self.measure) for cell in (first, second))
             wins = [one[seed].astype(int) - other[seed] for seed in one if seed in other]
             of, examples = _resampled(wins, self.level), len(wins[0]) if wins else 0
-            below, above = of.high < 0, of.low > 0
-            holds = above or not (self.strictly or below)
-            answer = (
-                "cannot tell"
-                if not wins
-                else "holds"
-                if holds
-                else "does not hold"
-                if below
-                else "cannot tell"
-            )
+            answer = "holds" if self._holds(of) else "does not hold" if self._refuted(of) else "cannot tell"
             judged.append((answer, f"{named(first, second)}: {_text(of, 2)}, {examples} test examples"))
         reason = "; ".join(text for _, text in judged)
         return Verdict(min((answer for answer, _ in judged), key=_ANSWERS.index), reason)

@@ -40,6 +40,11 @@ def test_variants_of_the_official_lists_without_the_banner(tmp_path):
         for row, (image, _) in enumerate(rows):
             found = split.read(row, 0)[0]
             np.testing.assert_array_equal(found, np.full((30, 9, 3), 10 * int(image), np.uint8))
+    folder = tmp_path / "fgvc-aircraft-2013b" / "data"
+    for name, (image, variant) in zip(("train", "val"), LISTS["images_variant_trainval.txt"]):
+        (folder / f"images_variant_{name}.txt").write_text(f"{image} {variant}\n")
+    held = data.TransferImages(name="aircraft", directory=str(tmp_path), evaluate="validation").open()
+    assert [VARIANTS[split.labels[0]] for split in held.values()] == ["Hawk T1", "707-320"]
     prepare = data.PrepareTransfer(names=("aircraft",), directory=str(tmp_path))
     assert prepare.run() == tmp_path / "fgvc-aircraft-2013b"
 

@@ -279,6 +279,16 @@ def test_a_transfer_set_has_its_official_splits(tmp_path):
         split = splits[part]
         read = {int(split.read(row, 0)[0][0, 0, 0]): int(split.labels[row]) for row in range(len(split))}
         assert read == {value: value % 40 % 3 for value in values}
+    held = data.TransferImages(name="dtd", directory=str(tmp_path), evaluate="validation").open()
+    assert [len(held[part]) for part in ("train", "test")] == [5, 4]  # the official ones
+    write_tfds(
+        tmp_path, "cars196", {"train": 12, "test": 1}, 2, (None, None, 3)
+    )  # six images of each of two classes
+    splits = data.TransferImages(name="cars196", directory=str(tmp_path), evaluate="validation").open()
+    values = [{int(split.read(row, 0)[0][0, 0, 0]) for row in range(len(split))} for split in splits.values()]
+    assert [*splits] == ["train", "test"]
+    assert (values[0] | values[1], values[0] & values[1], len(values[1])) == (set(range(12)), set(), 2)
+    assert splits["test"].labels.tolist() == [0, 1]
     with pytest.raises(ValueError, match="run: mvcl data prepare food101"):
         data.TransferImages(name="food101", directory=str(tmp_path)).open()
     with pytest.raises(ValueError, match=r"data\.name must be one of food101, .*; got 'cars'"):
