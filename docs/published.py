@@ -14,7 +14,7 @@ from mvcl._progress import duration
 FOLDER = Path(__file__).with_name("studies")
 _HEAD = """# Studies
 
-Each table and figure is one command; a study is one file of `configs/studies`:
+Each table and figure with numbers of experiments is one command; a study is one file of `configs/studies`:
 
 ```sh
 mvcl study --list                       # all studies, with the number of runs and the cost at each scale
