@@ -9,9 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from mvcl import _files, metrics
+from mvcl import metrics
+from mvcl.studies import _figures
 
 PAGE = Path(__file__).with_name("which.md")
 NUMBERS = Path(__file__).with_name("studies") / "which_objective_small.json"
@@ -147,51 +146,12 @@ def _value(of: dict[str, Any]) -> str:
     )
 
 
-def heat_map(content: dict[str, Any], file: Path) -> None:
-    """Draw the means: a line for each objective, a block for each kind of views."""
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
-    column = content["columns"]
-    labels = {m["name"]: m["label"] for m in content["measures"] if m["name"] in MEANING}
-    rows: dict[str, None] = {}
-    blocks: dict[Any, None] = {}
-    means: dict[tuple[str, Any, str], float | None] = {}
-    for cell in content["cells"]:
-        row = ", ".join(str(level) for name, level in cell["factors"].items() if name != column)
-        rows[row], blocks[cell["factors"][column]] = None, None
-        for name in labels:
-            means[row, cell["factors"][column], name] = cell["intervals"][name]["mean"]
-    # What a block has no number for, two views no synergy, has no column.
-    columns = [
-        (b, name) for b in blocks for name in labels if any(means.get((r, b, name)) is not None for r in rows)
-    ]
-    grid = np.array([[means.get((r, *c)) for c in columns] for r in rows], np.float64)
-    with rc_context({"svg.hashsalt": "mvcl", "svg.fonttype": "none", "font.size": 7}):
-        figure = Figure(figsize=(0.3 * len(columns) + 2.5, 0.17 * len(rows) + 1.6), layout="constrained")
-        axes = figure.subplots()
-        image = axes.imshow(grid, vmin=0, vmax=1, cmap="viridis", aspect="auto")
-        for (y, x), value in np.ndenumerate(grid):
-            if np.isfinite(value):
-                text = f"{max(value, 0):.2f}".lstrip("0") if value < 0.995 else "1"
-                axes.text(x, y, text, ha="center", va="center", size=5, color="w" if value < 0.6 else "k")
-        axes.set_yticks(range(len(rows)), list(rows))
-        axes.set_xticks(range(len(columns)), [labels[name] for _, name in columns], rotation=90)
-        starts = [next(i for i, (b, _) in enumerate(columns) if b == block) for block in blocks]
-        for start, end, block in zip(starts, [*starts[1:], len(columns)], blocks):
-            axes.axvline(start - 0.5, color="w", lw=2)
-            axes.text((start + end - 1) / 2, -1, block, ha="center", va="bottom")
-        figure.colorbar(image, shrink=0.4, pad=0.01)
-        with _files.replacing(file) as beside:
-            figure.savefig(beside, format="svg", metadata={"Date": None})
-
-
 def main() -> None:
     """Write the page and the heat map."""
     content = json.loads(NUMBERS.read_text()) if NUMBERS.is_file() else None
     PAGE.write_text(page(content), encoding="utf-8")
     if content is not None:
-        heat_map(content, MAP)
+        _figures.heat_map(content, MAP, [*MEANING])
 
 
 if __name__ == "__main__":

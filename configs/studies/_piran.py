@@ -1,13 +1,16 @@
 """What the studies of Piran 2024 share: its baselines, recipes and measures."""
 
 import dataclasses
+import itertools
 from functools import partial
 from typing import Any
 
 import _digits
+import numpy as np
+from scipy import stats
 
-from mvcl import losses, training
-from mvcl.studies import Cell, Measure, trained
+from mvcl import losses, metrics, training
+from mvcl.studies import Cell, Claim, Found, Measure, Study, Verdict, select, trained
 from mvcl.training import Config
 
 M3G = "M3G"
@@ -45,6 +48,64 @@ def digits() -> Config:
 
 
 Row = tuple[dict[str, Any], losses.Loss, dict[str, float], dict[str, float]]
+
+
+@dataclasses.dataclass(frozen=True)
+class LowestRank(Claim):
+    """Of the methods, those of `cells` have the lowest mean rank over all tasks, a level of `unseen` with a measure.
+
+    1 is the best; ranks of equal values are averaged. `measure` is the first of the tasks' measures.
+    """
+
+    measures: tuple[str, ...]
+    """One task for each, where it was measured."""
+    than: tuple[str, ...] = ()
+    """The other methods that are ranked; none: all."""
+
+    @property
+    def rule(self) -> str:
+        """How the answer is found."""
+        return (
+            "mean rank over the tasks, paired by seed: holds if the 95% interval of its difference to the lowest of "
+            "the other methods is below 0; does not hold if it is above"
+        )
+
+    def about(self, study: Study) -> list[list[tuple[Cell, ...]]]:
+        """The cells, alone."""
+        return [[(cell,)] for cell in select(study, self.cells)]
+
+    def ranks(self, found: Found) -> dict[str, dict[int, float]]:
+        """Method -> seed -> mean rank over the tasks that all methods have of this seed."""
+        tasks: dict[tuple[int, Any, str], dict[str, float]] = {}
+        among = {str(self.cells["method"]), *self.than}
+        cells = [cell for cell in found.study.cells if not self.than or cell.factors["method"] in among]
+        for cell, measure in itertools.product(cells, self.measures):
+            for seed, value in found.of(cell, measure).items():
+                tasks.setdefault((seed, cell.factors["unseen"], measure), {})[str(cell.factors["method"])] = (
+                    value
+                )
+        methods: dict[str, dict[int, list[float]]] = {str(cell.factors["method"]): {} for cell in cells}
+        for (seed, *_), values in tasks.items():
+            if len(values) == len(methods):
+                for name, rank in zip(values, stats.rankdata([-value for value in values.values()])):
+                    methods[name].setdefault(seed, []).append(float(rank))
+        return {name: {s: float(np.mean(of)) for s, of in ranks.items()} for name, ranks in methods.items()}
+
+    def judge(self, found: Found) -> Verdict:
+        """The answer from what was measured, with the mean ranks."""
+        ranks = self.ranks(found)
+        means = {name: float(np.mean([*of.values()])) for name, of in ranks.items() if of}
+        mine = str(self.cells["method"])
+        if mine not in means:
+            return Verdict("cannot tell", "not run")
+        best = min((name for name in means if name != mine), key=lambda name: means[name])
+        gap = metrics.interval(rank - ranks[best][seed] for seed, rank in ranks[mine].items())
+        answer = "holds" if gap.high < 0 else "does not hold" if gap.low > 0 else "cannot tell"
+        known = ", ".join(f"{name} {mean:.2f}" for name, mean in means.items())
+        seeds = f"{gap.seeds} seed{'s' * (gap.seeds > 1)}"
+        return Verdict(
+            answer, f"{known}; {mine} - {best} {gap.mean:+.2f} [{gap.low:.2f}, {gap.high:.2f}], {seeds}"
+        )
 
 
 def cells(base: Config, rows: list[Row]) -> list[Cell]:

@@ -186,6 +186,8 @@ class Study:
     """Measure name -> what the paper's numbers show of the spread of one run, where they have no deviations."""
     reference: Factors | None = None
     """Paired differences are to the cell with these factors in place of its own; None: no differences."""
+    maps: Sequence[str] = ()
+    """Measures whose means are also drawn as a map with a block for each level of `columns`."""
     along: str | None = None
     """Factor on the horizontal axis of the figure, of numbers; None: a line for each cell."""
     unequal: str = ""
@@ -229,6 +231,8 @@ class Study:
                 f"objectives of {self.title!r} compare different numbers of instances, {some}; give them one number, "
                 "or say in `unequal` why not"
             )
+        if unknown := [name for name in self.maps if name not in measures or self.columns is None]:
+            raise ValueError(f"maps must be measures of a study with `columns`, got {unknown[0]!r}")
         select(self, self.reference or {})
         for claim in self.claims:
             if not claim.about(self):

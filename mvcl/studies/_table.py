@@ -12,14 +12,13 @@ from typing import Any
 import pandas as pd
 
 from mvcl import _files, _progress, metrics
-from mvcl.studies import _run
+from mvcl.studies import _figures, _run
 from mvcl.studies._claims import difference
+from mvcl.studies._figures import heading
 from mvcl.studies._grid import Baseline, Cell, Found, Measure, Opened, chosen, partner
 
 _ROWS = ("untrained encoder", "raw input")
-_COLOURS = ("#0072b2", "#d55e00", "#00805c", "#cc79a7", "#7a5195", "#8a6d00", "#4d4d4d", "#56b4e9")
-_MARKERS = "osD^vP*X"
-_COPIED = ("about", "unequal", "cost", "seeds", "columns", "along", "reference")
+_COPIED = ("about", "unequal", "cost", "seeds", "columns", "along", "maps", "reference")
 _NOT_ABOVE = (
     "≈: not better than the untrained encoder and the raw input (the paired 95% interval to the better of them reaches "
     "0), so this value cannot tell objectives apart."
@@ -176,7 +175,9 @@ def write(content: dict[str, Any], folder: Path, stem: str) -> Path:
     _files.write_whole(folder / f"{stem}.json", text)
     _files.write_whole(folder / f"{stem}.csv", rows(content))
     with _files.replacing(folder / f"{stem}.svg") as beside:
-        plot(content, beside)
+        _figures.plot(content, beside)
+    if content["maps"] and any(cell["seeds"] for cell in content["cells"]):
+        _figures.heat_map(content, folder / f"{stem}_maps.svg", content["maps"])
     _files.write_whole(folder / f"{stem}.md", page(content, f"{stem}.svg"))
     return folder / f"{stem}.md"
 
@@ -207,6 +208,9 @@ def page(content: dict[str, Any], figure: str) -> str:
         content.get("unequal", ""),
         _state(content),
         f"![{content['measures'][0]['label']} of each cell, with 95% intervals]({figure})" if done else "",
+        f"![Means, a block for each {content['columns']}]({figure.removesuffix('.svg')}_maps.svg)"
+        if done and content.get("maps")
+        else "",
         "Mean and 95% interval over seeds (Student's t).",
         *_noise(content),
         *_tables(content),
@@ -254,8 +258,8 @@ def _tables(content: dict[str, Any]) -> list[str]:
         for cell in [*cells, *content.get("printed_only", ())]:
             line = lines.setdefault(tuple(cell["factors"][factor] for factor in factors), {})
             for measure in measures:
-                heading = _heading(measure) if column is None else f"{column} = {cell['factors'][column]}"
-                line[heading] = _value(cell, measure) if "intervals" in cell else ""
+                place = heading(measure) if column is None else f"{column} = {cell['factors'][column]}"
+                line[place] = _value(cell, measure) if "intervals" in cell else ""
                 if (printed := cell["printed"].get(measure["name"])) is None:
                     continue
                 deviation = cell.get("deviations", {}).get(measure["name"])
@@ -263,17 +267,17 @@ def _tables(content: dict[str, Any]) -> list[str]:
                 if column is None:
                     line[f"paper: {measure['label']}"] = text
                 else:
-                    line[heading] = f"{line[heading]} (paper {text})".strip()
+                    line[place] = f"{line[place]} (paper {text})".strip()
         head = list(dict.fromkeys(heading for line in lines.values() for heading in line))
         head.sort(key=lambda heading: heading.startswith("paper: "))
         table = [[*rest, *(line.get(heading, "") for heading in head)] for rest, line in lines.items()]
         for row, known in content["baselines"].items():
-            of = {_heading(m): f"{known[m['name']]:.{m['digits']}f}" for m in measures if m["name"] in known}
+            of = {heading(m): f"{known[m['name']]:.{m['digits']}f}" for m in measures if m["name"] in known}
             values = [*of.values()] * len(head) if column else [of.get(h, "") for h in head]
             if any(values) or column is None:
                 table.append([row, *[""] * (len(factors) - 1), *values])
         text = _markdown([*factors, *head], table, len(factors))
-        tables.append(text if column is None else f"**{_heading(measures[0])}**\n\n{text}")
+        tables.append(text if column is None else f"**{heading(measures[0])}**\n\n{text}")
     return tables
 
 
@@ -289,10 +293,6 @@ def _interval(of: dict[str, Any], digits: str) -> str:
     """The mean, and the interval where it is known; empty without a mean."""
     mean, low, high = ("" if of[end] is None else f"{of[end]:{digits}}" for end in ("mean", "low", "high"))
     return f"{mean} [{low}, {high}]" if low else mean
-
-
-def _heading(measure: dict[str, Any]) -> str:
-    return f"{measure['label']}, %" if measure["percent"] else str(measure["label"])
 
 
 def _notes(content: dict[str, Any]) -> list[str]:
@@ -331,64 +331,3 @@ def _markdown(head: Sequence[str], lines: Sequence[Sequence[Any]], texts: int) -
     rule = ["---" if column < texts else "---:" for column in range(len(head))]
     table = [[str(cell).replace("|", "\\|") for cell in line] for line in (head, rule, *lines)]
     return "\n".join(f"| {' | '.join(line)} |" for line in table)
-
-
-def plot(content: dict[str, Any], file: Path) -> None:
-    """The first measure with its 95% intervals: against a factor of numbers, or a line for each cell."""
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
-    along, measure, cells = content["along"], content["measures"][0], content["cells"]
-    with rc_context({"svg.hashsalt": "mvcl", "svg.fonttype": "none", "font.size": 9}):
-        figure = Figure(figsize=(7, 4 if along else 0.28 * len(cells) + 1.0), layout="constrained")
-        axes = figure.subplots()
-        (_plot_along if along else _plot_cells)(axes, content, measure["name"])
-        known = [of for of in content["baselines"].items() if measure["name"] in of[1]]
-        for (row, of), style in zip(known, (":", "--")):
-            value = of[measure["name"]]
-            (axes.axhline if along else axes.axvline)(value, color="#777777", ls=style, lw=1, label=row)
-        (axes.set_ylabel if along else axes.set_xlabel)(_heading(measure))
-        axes.grid(axis="both" if along else "x", alpha=0.3)
-        if along and len(axes.get_legend_handles_labels()[0]) > 0:
-            axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
-        elif known:
-            axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=2, fontsize=8)
-        figure.savefig(file, format="svg", metadata={"Date": None})
-
-
-def _plot_cells(axes: Any, content: dict[str, Any], measure: str) -> None:
-    cells = content["cells"]
-    for place, cell in enumerate(cells):
-        of = cell["intervals"][measure]
-        if of["mean"] is not None:
-            axes.errorbar(
-                [of["mean"]], [place], xerr=_bars([of]), fmt="o", ms=4, capsize=2, color=_COLOURS[0]
-            )
-        if content["scale"] == "paper" and measure in cell["printed"]:
-            axes.plot([cell["printed"][measure]], [place], "x", color=_COLOURS[1])
-    axes.set_yticks(range(len(cells)), [", ".join(map(str, cell["factors"].values())) for cell in cells])
-    axes.set_ylim(len(cells) - 0.5, -0.5)
-
-
-def _plot_along(axes: Any, content: dict[str, Any], measure: str) -> None:
-    along = content["along"]
-    lines: dict[str, dict[Any, dict[str, Any]]] = {}
-    for cell in content["cells"]:
-        rest = ", ".join(str(level) for name, level in cell["factors"].items() if name != along)
-        lines.setdefault(rest, {})[cell["factors"][along]] = cell["intervals"][measure]
-    for number, (name, points) in enumerate(lines.items()):
-        shown = {level: points[level] for level in sorted(points) if points[level]["mean"] is not None}
-        style = {"color": _COLOURS[number % len(_COLOURS)], "marker": _MARKERS[number % len(_MARKERS)]}
-        y = [of["mean"] for of in shown.values()]
-        bars = _bars([*shown.values()])
-        axes.errorbar([*shown], y, yerr=bars, ms=4, capsize=2, lw=1.3, label=name or None, **style)
-    levels = sorted({cell["factors"][along] for cell in content["cells"]})
-    if len(levels) <= 10 and max(levels) <= 16 * min(levels):
-        axes.set_xticks(levels, [f"{level:g}" for level in levels])
-    axes.set_xlabel(along)
-
-
-def _bars(intervals: Sequence[dict[str, Any]]) -> list[list[float]]:
-    """Lengths below and above the means; none of one seed."""
-    known = [of if of["low"] is not None else dict.fromkeys(of, 0) for of in intervals]
-    return [[of["mean"] - of["low"] for of in known], [of["high"] - of["mean"] for of in known]]

@@ -23,7 +23,9 @@ TEXTS = sorted(
 # To be mended by those who work on them.
 KNOWN = {"configs/shidani/gaussian.py", "configs/xu/sem.py", "docs/papers/shidani.toml"}
 PAGE = re.compile(r"docs/studies/(\w+)\.\w+")
-RESULT = re.compile(r"\b(Measured(?! are)|measured here)\b|\bOurs( \(one run\))?: (?!not run)[^.]*?\d(\.\d| %)")
+RESULT = re.compile(
+    r"\b(Measured(?! are)|measured here)\b|\bOurs( \(one run\))?: (?!not run)[^.]*?\d(\.\d| %)"
+)
 
 
 def named(file: Path) -> str:

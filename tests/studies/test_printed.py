@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from docs import printed
-from mvcl import losses, metrics, models, studies, training
+from mvcl import data, losses, metrics, models, studies, training
 from mvcl.methods import _sem
 from mvcl.studies import select
 from mvcl.training import _optimizers
@@ -194,6 +194,9 @@ SETTINGS = {
     (P + "table1", "small"): lambda f, c: (c.views.k, c.train.group) == (f["k"], 16),
     (P + "table2", "paper"): lambda f, c: (
         (c.data.held_out, c.train.group, c.examples) == (f["unseen"], 16, 512)
+    ),
+    (P + "figure4", "paper"): lambda f, c: (
+        (c.views.k, c.examples, c.train.group, type(c.data)) == (f["k"], 64, 64, data.Synthetic)
     ),
     (S + "figure2", "paper"): lambda f, c: (
         (c.views.k, c.examples, c.data.networks, c.data.instances) == (f["M"], 1024, 16, 200 * 20 * 1024)

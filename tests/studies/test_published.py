@@ -9,7 +9,7 @@ import pytest
 
 from docs import published
 from mvcl import studies
-from mvcl.studies import _table
+from mvcl.studies import _figures
 from tests.parametrize import some
 
 PAGES = sorted(published.FOLDER.glob("*.json"))
@@ -27,7 +27,7 @@ def test_a_page_is_made_from_its_numbers(file: Path):
     "stem", some([file.stem for file in PAGES], fast=["control_m3g_small", "control_energy_weight_small"])
 )
 def test_a_figure_is_drawn_from_its_numbers(stem: str, tmp_path: Path):
-    _table.plot(json.loads((published.FOLDER / f"{stem}.json").read_text()), tmp_path / "x.svg")
+    _figures.plot(json.loads((published.FOLDER / f"{stem}.json").read_text()), tmp_path / "x.svg")
     assert (tmp_path / "x.svg").read_bytes() == (published.FOLDER / f"{stem}.svg").read_bytes()
 
 

@@ -5,6 +5,7 @@ import json
 
 from docs import which
 from mvcl import metrics, studies
+from mvcl.studies import _figures
 
 
 def test_what_is_left_out():
@@ -12,6 +13,8 @@ def test_what_is_left_out():
     grid = {(cell.factors["objective"], cell.factors["views"]) for cell in cells}
     expected = {("frossl", "k = 3, missing"), ("m3g", "k = 8"), ("symile, all", "k = 8")}
     expected |= {("triangle", f"k = {k}") for k in (2, 4, 8)}
+    views = {of for _, of in grid} - {"k = 4"}
+    expected |= {("all_pairs(info_nce), 32 instances", of) for of in views}
     assert set(itertools.product(*map(set, zip(*grid)))) - grid == expected
 
 
@@ -66,5 +69,5 @@ def test_the_page_is_made_from_the_published_numbers(tmp_path):
     numbers = json.loads(which.NUMBERS.read_text()) if which.NUMBERS.is_file() else None
     assert which.PAGE.read_text(encoding="utf-8") == which.page(numbers), "run: python -m docs.which"
     if numbers is not None:
-        which.heat_map(numbers, tmp_path / "map.svg")
+        _figures.heat_map(numbers, tmp_path / "map.svg", [*which.MEANING])
         assert which.MAP.read_text() == (tmp_path / "map.svg").read_text()

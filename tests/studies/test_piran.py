@@ -1,0 +1,98 @@
+"""What the studies of Piran 2024 compute of their own."""
+
+import math
+
+import pytest
+
+from mvcl import studies, training
+from mvcl.studies import Cell, Found, Measure, Study, _figures, _table
+
+table2 = training.config_module(studies.find("piran_table2"))
+MEASURES = [Measure("from a", percent=True), Measure("from b", percent=True)]
+
+
+def found_of(values, claim=None):
+    """Of (method, unseen domain): a seed's values of both measures."""
+    cells = [Cell({"method": method, "unseen": unseen}, None) for method, unseen in values]
+    study = Study(
+        title="T",
+        about="",
+        cells=cells,
+        measures=MEASURES,
+        claims=[claim] if claim else (),
+        cost="",
+        columns="unseen",
+        maps=["from a", "from b"],
+    )
+    rows = [
+        {seed: dict(zip(("from a", "from b"), of, strict=True)) for seed, of in enumerate(seeds)}
+        for seeds in values.values()
+    ]
+    return Found(study, rows)
+
+
+def rank(**options):
+    keys = {"text": "t", "source": "s", "measure": "from a", "cells": {"method": "M"}}
+    return table2._piran.LowestRank(**keys, measures=("from a", "from b"), **options)
+
+
+def test_mean_rank_by_hand():
+    """Over four tasks of each of two seeds M is first three times and once second, 1.25 and N 1.75."""
+    values = {
+        ("M", "x"): [(0.9, 0.8), (0.9, 0.1)],
+        ("M", "y"): [(0.9, 0.1), (0.9, 0.8)],
+        ("N", "x"): [(0.5, 0.5), (0.5, 0.5)],
+        ("N", "y"): [(0.5, 0.5), (0.5, 0.5)],
+    }
+    ranks = rank().ranks(found_of(values))
+    assert ranks == {"M": {0: 1.25, 1: 1.25}, "N": {0: 1.75, 1: 1.75}}
+    answer, reason = rank().judge(found_of(values))
+    assert answer == "holds"
+    assert reason == "M 1.25, N 1.75; M - N -0.50 [-0.50, -0.50], 2 seeds"
+    values = {(name, domain): of for (name, domain), of in values.items()} | {
+        ("O", "x"): [(0.95, 0.95), (0.95, math.nan)],
+        ("O", "y"): [(0.95, 0.5), (0.5, 0.95)],
+    }
+    assert rank().judge(found_of(values)).answer != "holds"
+    assert rank(than=("N",)).judge(found_of(values)).answer == "holds"  # O is not ranked
+    ranks = rank().ranks(found_of(values))
+    assert ranks["N"][0] == pytest.approx((3 + 3 + 3 + 1.5) / 4)  # O and N are equal once
+
+
+def test_a_map_has_a_block_for_each_column(tmp_path):
+    values = {
+        ("M", "x"): [(0.9, 0.125)],
+        ("N", "x"): [(0.5, 0.333)],
+        ("M", "y"): [(0.9, 0.7)],
+        ("N", "y"): [(0.5, 0.6)],
+    }
+    study = found_of(values).study
+    content = _table.numbers(studies.Opened("n", "paper", study, ()), tmp_path)
+    assert "_maps.svg" not in studies.page(content, "n.svg")  # nothing was run
+    for cell, [of] in zip(content["cells"], values.values(), strict=True):
+        for measure, value in zip(("from a", "from b"), of, strict=True):
+            cell["intervals"][measure]["mean"] = 100 * value
+    _figures.heat_map(content, tmp_path / "map.svg", study.maps)
+    drawn = (tmp_path / "map.svg").read_text()
+    assert all(f">{text}</text>" in drawn for text in ("12.5", "33.3", "90.0", "from b", "x", "y", "M"))
+    with pytest.raises(ValueError, match="maps must be measures of a study with `columns`, got 'from c'"):
+        Study(
+            title="T",
+            about="",
+            cells=study.cells,
+            measures=MEASURES,
+            cost="",
+            columns="unseen",
+            maps=["from c"],
+        )
+
+
+def test_the_groups_that_a_page_names_are_those_of_its_cells():
+    """The number in the text of each scale is `train.group`."""
+    for name in ("piran_table1", "piran_figure3", "piran_table4", "piran_table2"):
+        for scale, function in studies.scales(studies.find(name)).items():
+            study = studies.without_data(function)
+            groups = {cell.task.config.train.group for cell in study.cells}
+            words = study.about.replace("\n", " ")
+            named = {int(word.split()[0]) for word in words.split("groups of ")[1:]}
+            assert named <= groups, (name, scale)
