@@ -102,7 +102,10 @@ def read_npy(path: str | os.PathLike[str]) -> np.ndarray:
         return np.load(path, mmap_mode="r", allow_pickle=False)
 
 
-def read_json(path: Path) -> Any:
-    """The content of a JSON file; `ValueError` if it is none."""
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; `ValueError` if there is none."""
     with reading(path, "JSON file"):
-        return json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(content, dict):
+            raise ValueError(f"it must be a JSON object, got {type(content).__name__}")
+        return content

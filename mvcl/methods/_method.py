@@ -51,15 +51,11 @@ class Batch:
     @property
     def mask(self) -> dict[str, jax.Array]:
         """The objective's argument `mask` (k, n), if views may be missing."""
-        return {"mask": self.counted(self.inputs["present"].T)} if "present" in self.inputs else {}
-
-    def counted(self, x: jax.Array) -> jax.Array:
-        """(k, rows, ...) to (k, n, ...)."""
-        return x if self.examples is None else x[:, : self.examples]
+        return {"mask": self.inputs["present"].T[:, : self.examples]} if "present" in self.inputs else {}
 
     def by_view(self, z: jax.Array, k: int) -> jax.Array:
         """(rows * k, d) to (k, n, d)."""
-        return self.counted(z.reshape((-1, k, z.shape[-1])).swapaxes(0, 1))
+        return z.reshape((-1, k, z.shape[-1])).swapaxes(0, 1)[:, : self.examples]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

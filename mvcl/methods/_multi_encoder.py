@@ -152,7 +152,7 @@ class MultiEncoderLearner(Learner):
         embeddings = [head(x) for head, x in zip(nets.head, features, strict=True)]
         for network, pair in zip(nets.fusion, combinations(features, 2)):
             embeddings.append(network(jnp.concatenate(pair, axis=-1)))
-        z = batch.counted(jnp.stack(embeddings))
+        z = jnp.stack(embeddings)[:, : batch.examples]
         value, measures = self._compared(objective, z, **batch.mask)
         return value, (self.statistics(nets), z[: self.k], measures)
 

@@ -29,9 +29,7 @@ from mvcl.methods._objective import Measures, OfViews
 _KINDS: dict[str, Literal["none", "noise", "masked"]] = {"ae": "none", "dae": "noise", "mae": "masked"}
 _ENCODE_ROWS = 1024  # rows encoded at once over the whole split
 _PAIR_ROWS = 256  # rows of the batches over which a refresh measures the pairs' losses
-_WATCH_STARTS = (
-    10  # K-means starts of a record: for all views, and at most for each view if W is not computed
-)
+_WATCH_STARTS = 10  # K-means starts of a record: for all views, and at most for a view if W is not computed
 _TRAINING = ("restart_optimizer", "last_batch", "uniform_biases", "k_means_starts")
 _PAPER = (False, False, False, 10)  # paper, Algorithm 1: one Adam, N/n steps; biases and starts are ours
 _RELEASED = (True, True, True, 100)  # released, train.py, network.py, metric.py
@@ -147,7 +145,7 @@ class SemLearner(Learner):
     def loss(self, params: Any, statistics: Any, batch: Batch, objective: OfViews) -> LossAndMore:
         net, lam, inputs = self.network(params, statistics), self.options.lam, batch.inputs
         x, there = _tables(batch.draw(batch.inputs), inputs.get("present"))
-        x, there = [view[: batch.examples] for view in x], batch.counted(there)
+        x, there = [view[: batch.examples] for view in x], there[:, : batch.examples]
         corrupted = x
         if self.corruption != "none":  # new noise at every step
             key = key_of_batch(statistics, inputs)

@@ -23,7 +23,7 @@ _COUNTED: ContextVar[tuple[int, int] | None] = ContextVar("counted", default=Non
 @contextmanager
 def counted(examples: int, rows: int) -> Iterator[None]:
     """Context in which batch statistics are of the first so many examples of a batch of `rows`."""
-    token = _COUNTED.set((examples, rows) if examples < rows else None)
+    token = _COUNTED.set((examples, rows))
     try:
         yield
     finally:

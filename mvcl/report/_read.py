@@ -60,7 +60,7 @@ def read_run(path: Path) -> Run:
         ("", "config.json", _config, "The configuration", train),
         ("log", "metrics.jsonl", _log, "The curves", train),
         ("", "evaluation.json", _evaluation, "The evaluation table", f"run: mvcl evaluate {path}"),
-        ("view_names", "scaling.json", _object, "The names of the views", train),
+        ("view_names", "scaling.json", _files.read_json, "The names of the views", train),
         ("views", "views.npz", _views, IMAGES, train),
         ("embeddings", "embeddings.npz", _embeddings, "The plot of the test embeddings", embed),
         ("refreshes", "refresh.jsonl", _refreshes, "The weights of the views", train),
@@ -126,14 +126,8 @@ def _classes(data: Mapping[str, np.ndarray], labels: np.ndarray) -> list[str]:
     return [str(names.get(label, f"class {label}")) for label in labels]
 
 
-def _object(file: Path) -> dict[str, Any]:
-    content = _files.read_json(file)
-    _need(isinstance(content, dict), f"it must be a JSON object, got {type(content).__name__}")
-    return content
-
-
 def _config(file: Path) -> dict[str, Any]:
-    config = _object(file)
+    config = _files.read_json(file)
     return {"config": config, "fields": flatten(config)}
 
 
@@ -173,14 +167,14 @@ def _refreshes(file: Path) -> dict[str, tuple[list[int], np.ndarray]]:
 
 
 def _seconds(file: Path) -> dict[str, float]:
-    found = {phase: float(seconds) for phase, seconds in _object(file).items()}
+    found = {phase: float(seconds) for phase, seconds in _files.read_json(file).items()}
     fit = all(0 <= seconds < 1e12 for seconds in found.values())
     _need(fit, f"seconds must be finite and not negative, got {found}")
     return found
 
 
 def _evaluation(file: Path) -> dict[str, Any]:
-    content = _object(file)
+    content = _files.read_json(file)
     results = [
         {"protocol": "", "better": "higher"} | of | {"row": row, "column": of["name"]}
         for row, measured in content["rows"].items()

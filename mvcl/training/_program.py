@@ -3,6 +3,7 @@
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import lru_cache, partial
 from typing import Any
 
@@ -205,7 +206,7 @@ def _step(
             batch, partial(draw, state["seed"]), microbatches, examples if examples < rows else None
         )
         keyed = partial(objective, key=key) if losses.takes(config.objective).key else objective
-        with models.counted(examples, rows):
+        with models.counted(examples, rows) if examples < rows else nullcontext():
             return learner.loss(params, state["statistics"], given, keyed)
 
     def step(state: State, batch: dict[str, jax.Array]) -> tuple[State, dict[str, jax.Array]]:
