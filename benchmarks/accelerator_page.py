@@ -38,7 +38,7 @@ on the same device.
 
 ## M3G
 
-Value and gradient, d = 256, epsilon 0.2, tolerance 1e-3. "floor": the bare products of as many passes over the tuples
+Value and gradient, d = 256, epsilon 0.2, threshold 1e-3. "floor": the bare products of as many passes over the tuples
 as the solver made, and those of the costs. ott is the dense solver `MMSinkhorn`, where its n^k numbers are few.
 
 {m3g}

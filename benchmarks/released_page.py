@@ -125,7 +125,7 @@ the papers.
   all vectors for an accuracy. Both are timed.
 - At (3, 1024, 128) `symile(z)` takes {streamed_mb:.0f} MB for its 1,024³ products; the released code would hold three
   matrices of 1,024 x 1,024² logits, 4.3 GB each.
-- M3G has no released code. It is timed beside ott's `MMSinkhorn` at the same tolerance, both compiled by JAX.
+- M3G has no released code. It is timed beside ott's `MMSinkhorn` at the same threshold, both compiled by JAX.
 - torch sorts with all threads and XLA with one: on several CPUs the released `visreg` gains, ours does not.
 - We found no released code of `poly_siglip`, `sufficient_statistics`, `cross_pairs` and `mean_pair`.
 

@@ -5,7 +5,7 @@
     python -m benchmarks.transport --scales                 # identical views with both costs of the paper
     python -m benchmarks.transport --plot docs/design/transport    # docs/design/transport.svg and .json, for the docs
 
-Value and gradient in the embeddings, compiled, d = 256, epsilon = 0.2, tolerance 1e-3 in the summed L1 error
+Value and gradient in the embeddings, compiled, d = 256, epsilon = 0.2, threshold 1e-3 in the summed L1 error
 of the marginals for both solvers. ott checks its error after every sweep here (its default is every tenth),
 so that it stops as early as it can. Times are medians of rounds in which the programs take turns; memory is what the
 compiler reserves for temporaries.
@@ -44,7 +44,7 @@ PLOT = {3: [16, 32, 64, 128, 256, 512], 4: [8, 16, 32, 64, 128, 256], 5: [8, 16,
 # What value and gradient may take at most, in times of the floor, on a CPU.
 OVER_FLOOR = {(128, 4): 2, (256, 4): 1.4, (512, 4): 2, (512, 3): 2, (128, 5): 2.5, (64, 6): 2.5}
 DENSE_LIMIT = 2**24  # entries of ott's tensor in the plot: 1 GB of temporaries
-DIMENSION, EPSILON, TOLERANCE = 256, 0.2, 1e-3
+DIMENSION, EPSILON, THRESHOLD = 256, 0.2, 1e-3
 
 
 def embeddings(n: int, k: int) -> jax.Array:
@@ -55,14 +55,14 @@ def embeddings(n: int, k: int) -> jax.Array:
 
 
 def ours(z: jax.Array) -> tuple[jax.Array, Any]:
-    return m3g_with_status(z, epsilon=EPSILON, tolerance=TOLERANCE)
+    return m3g_with_status(z, epsilon=EPSILON, threshold=THRESHOLD)
 
 
 def otts(z: jax.Array) -> tuple[jax.Array, Any]:
     """The same loss from ott's solver: its cost is k² times ours, and its value epsilon larger."""
     k, n, _ = z.shape
     z = _numerics.unit(z)
-    solver = mmsinkhorn.MMSinkhorn(threshold=TOLERANCE, max_iterations=100, inner_iterations=1)
+    solver = mmsinkhorn.MMSinkhorn(threshold=THRESHOLD, max_iterations=100, inner_iterations=1)
     out = solver(tuple(z), epsilon=k**2 * EPSILON)
     matched = jnp.mean(1 - jnp.sum(jnp.mean(z, axis=0) ** 2, axis=-1))
     assert out.ent_reg_cost is not None
@@ -195,7 +195,7 @@ def scales() -> None:
     for n, k in [(64, 2), (64, 3), (64, 4), (16, 5), (16, 6)]:
         z = jnp.broadcast_to(embeddings(n, 1), (k, n, DIMENSION))
         scale, chance = (2 * k / (k - 1)) ** 2, (k - 1) * EPSILON * math.log(n)
-        options = {"epsilon": EPSILON, "tolerance": 1e-4, "max_iterations": 2000}
+        options = {"epsilon": EPSILON, "threshold": 1e-4, "max_iterations": 2000}
         share = [float(m3g(z, cost_scale=s, **options)) / chance for s in (1.0, scale)]
         print(f"{n:5d} {k:2d} {scale:21.2f} {share[0]:9.1%} {share[1]:12.1%}", flush=True)
 

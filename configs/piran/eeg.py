@@ -81,7 +81,7 @@ def get_config() -> Config:
             epsilon=0.2,  # paper, 4.3
             cost="circular_variance",  # paper, Eq. 12
             cost_scale=1.0,  # ours
-            tolerance=1e-3,  # paper, Algorithm 1
+            threshold=1e-3,  # paper, Algorithm 1
             max_iterations=100,  # ours
             epsilon_init=1.0,  # paper, Algorithm 1: epsilon is constant
             epsilon_decay=1.0,  # paper, Algorithm 1: epsilon is constant

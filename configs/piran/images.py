@@ -64,7 +64,7 @@ def _m3g(epsilon: float) -> losses.Loss:
         cost_scale=1.0,  # ours
         epsilon_init=1.0,  # paper, Algorithm 1: one epsilon
         epsilon_decay=1.0,  # paper, Algorithm 1: one epsilon
-        tolerance=1e-3,  # paper, Algorithm 1
+        threshold=1e-3,  # paper, Algorithm 1
         max_iterations=100,  # ours
     )
 

@@ -45,7 +45,7 @@ def m3g(
     z: ArrayLike,
     epsilon: ArrayLike = 0.2,
     cost: transport.CostName | Callable[..., jax.Array] = "circular_variance",
-    tolerance: float = 1e-3,
+    threshold: float = 1e-3,
     max_iterations: int = 100,
     *,
     cost_scale: float = 1.0,
@@ -88,7 +88,7 @@ def m3g(
       cost: `"circular_variance"`, 1 - R² with R = ||mean_l z_l||; `"circular_standard_deviation"`, -log R²;
         one that `mvcl.transport` declares, as `SumOverPairs` of a function of two points; an ott `CostFn`, summed over
         the pairs of views; or a function of a (k, d) stack.
-      tolerance: Sinkhorn stops when Σ_l ||marginal_l - a_l||_1 is below, a_l the weights 1/n or those of the mask.
+      threshold: Sinkhorn stops when Σ_l ||marginal_l - a_l||_1 is below, a_l the weights 1/n or those of the mask.
       max_iterations: sweeps over the views at most.
       cost_scale: positive factor of the cost: 1 for Eq. 12, (2k/(k-1))² for Algorithm 2.
       epsilon_init: multiple of epsilon that the iteration starts with, >= 1.
@@ -120,7 +120,7 @@ def m3g_with_status(
     Args:
       z: (k, n, d) embeddings.
       init: k potentials (n,) to start from, as `potentials` of a similar problem; the iteration is then at epsilon from
-        its first sweep, whatever `epsilon_init` says. The loss and its gradient are the same up to the tolerance.
+        its first sweep, whatever `epsilon_init` says. The loss and its gradient are the same up to the threshold.
       **options: those of `m3g`, by name, with its defaults.
 
     Returns:
@@ -136,7 +136,7 @@ def m3g_pair(
     y: ArrayLike,
     epsilon: ArrayLike = 0.2,
     cost: transport.CostName | Callable[..., jax.Array] = "circular_variance",
-    tolerance: float = 1e-3,
+    threshold: float = 1e-3,
     max_iterations: int = 100,
     *,
     cost_scale: float = 1.0,
@@ -159,7 +159,7 @@ def m3g_pair(
     Args:
       epsilon: positive weight of the entropy, in the unit of the cost.
       cost: as in `m3g`, of a stack of two vectors.
-      tolerance: Sinkhorn stops when Σ_l ||marginal_l - a_l||_1 is below, a_l the weights 1/n or those of the mask.
+      threshold: Sinkhorn stops when Σ_l ||marginal_l - a_l||_1 is below, a_l the weights 1/n or those of the mask.
       max_iterations: sweeps over the views at most.
       cost_scale: positive factor of the cost: 1 for Eq. 12, 16 for Algorithm 2.
 
@@ -213,7 +213,7 @@ def _gap(
         a_s=weights,
         epsilon=transport.Epsilon(given.epsilon, *schedule),
         pair_spread=4 * scale / z.shape[0] ** 2 if given.normalize and cost == "circular_variance" else None,
-        threshold=given.tolerance,
+        threshold=given.threshold,
         max_iterations=given.max_iterations,
         init=init,
         axis_name=axis_name,

@@ -95,7 +95,23 @@ class SinkhornOutput:
 
     @property
     @jax.jit
-    def primal(self) -> jax.Array:
+    def primal_cost(self) -> jax.Array:
+        """Scalar, `<P, C>` of the plan at hand, without the entropy, as in ott's `SinkhornOutput`."""
+        (costs, scaled, epsilon), k = self._plan, self.n_marginals
+        if costs.pairwise:  # of each pair's marginal and its matrix
+            joints = [joint_marginal(costs, scaled, epsilon, pair) for pair in pairs(k)]
+            return reduce(jnp.add, [_mean(joint, matrix) for joint, matrix in zip(joints, costs.arrays)])
+        group, rest = groups(k)
+
+        def block(tiles: Tiles) -> jax.Array:
+            plan = jnp.exp(exponent_block(costs, scaled, epsilon, tiles))
+            return _mean(plan, cost_block(costs, tiles), axis=tuple(range(len(group), k)))
+
+        return jnp.sum(over_blocks(default_work(), costs.shape, group, rest, block))
+
+    @property
+    @jax.jit
+    def primal_bound(self) -> jax.Array:
         """Scalar, a bound of `<P, C> + epsilon <P, log P - 1>` from above, of a plan whose marginals are the weights.
 
         The solver's plan, every view scaled down to its weights, lacks e_l in the marginals: the product of all e_l is
@@ -126,8 +142,8 @@ class SinkhornOutput:
 
     @property
     def gap(self) -> jax.Array:
-        """Scalar, `primal - dual`, which is no less than what `dual` is below the minimum; 0 up to rounding at best."""
-        return self.primal - self.dual
+        """Scalar, `primal_bound - dual`: at least what `dual` is below the minimum; 0 up to rounding at best."""
+        return self.primal_bound - self.dual
 
     @property
     def marginals(self) -> tuple[jax.Array, ...]:
@@ -341,6 +357,11 @@ def _partners(out: SinkhornOutput, view: int) -> jax.Array:
     at = lax.map(place_in_rest, found)
     index = dict(zip((*group, *rest), (*found, *jnp.unravel_index(at, of_rest))))
     return jnp.stack([index[v].astype(jnp.int32) for v in range(len(shape))], axis=1)
+
+
+def _mean(plan: jax.Array, cost: jax.Array, axis: tuple[int, ...] | None = None) -> jax.Array:
+    """Sum of plan times cost; an entry of 0 has no cost, which may be infinite."""
+    return jnp.sum(jnp.where(plan > 0, plan * cost, 0), axis=axis)
 
 
 def _mean_cost(costs: TupleCosts, shares: Vectors) -> jax.Array:

@@ -12,6 +12,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics, transport  # ott is imported on first use, being slow to import
+from mvcl.transport._blocks import Tiles, cost_block, default_work, over_blocks
 from mvcl.transport._contraction import groups
 from mvcl.transport._costs import (
     NAMED_COSTS,
@@ -130,6 +131,21 @@ def costs_of(
         return tuple_costs(points, cost)
     _check_operations(costs.shape, max_operations)
     return costs
+
+
+@jax.jit
+def default_epsilon(costs: TupleCosts) -> jax.Array:
+    """ott's rule, 1/20 of the standard deviation of the costs of all tuples; 1 where all are equal. No gradient."""
+    costs = jax.tree.map(lax.stop_gradient, costs)
+    group, rest = groups(len(costs.shape))
+
+    def moments(tiles: Tiles) -> jax.Array:
+        block, axes = cost_block(costs, tiles), tuple(range(len(group), len(costs.shape)))
+        return jnp.stack([jnp.mean(block, axes), jnp.var(block, axes)], axis=-1)
+
+    mean, variance = jnp.moveaxis(over_blocks(default_work(), costs.shape, group, rest, moments), -1, 0)
+    deviation = jnp.sqrt(jnp.var(mean) + jnp.mean(variance))
+    return jnp.where(deviation > 0, deviation / 20, 1)
 
 
 def _costs_of_pairs(matrices: ArrayLike | Sequence[ArrayLike]) -> TupleCosts:

@@ -365,7 +365,7 @@ def emp_ssl(z, mask, eps=0.2, invariance=200.0):
     return -mean(rates) - invariance * mean(cosines)
 
 
-SOLVER = {"epsilon": 1.0, "tolerance": 1e-13, "max_iterations": 2000}
+SOLVER = {"epsilon": 1.0, "threshold": 1e-13, "max_iterations": 2000}
 
 
 @reference(

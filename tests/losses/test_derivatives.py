@@ -13,7 +13,7 @@ from parametrize import some
 
 from mvcl import losses
 
-# Values of m3g end with a tolerance of their solver; it has tests of its own.
+# Values of m3g end with a threshold of their solver; it has tests of its own.
 SMOOTH = [
     c for c in cases.ALL if c.reference.derivative and c.name.partition("(")[0] not in ("m3g", "m3g_pair")
 ]
@@ -103,7 +103,7 @@ def test_forward_mode_over_devices_raises(rng, loss):
         jax.jit(lambda z: jax.jvp(split, (z,), (z,))).lower(z)
 
 
-SOLVER = {"tolerance": 1e-13, "max_iterations": 2000}
+SOLVER = {"threshold": 1e-13, "max_iterations": 2000}
 VARIANCE, DEVIATION = "circular_variance", "circular_standard_deviation"
 
 

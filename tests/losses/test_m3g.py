@@ -11,7 +11,7 @@ from parametrize import some
 from mvcl import losses
 from mvcl.losses import m3g, m3g_with_status
 
-SOLVER = {"tolerance": 1e-12, "max_iterations": 5000}
+SOLVER = {"threshold": 1e-12, "max_iterations": 5000}
 
 
 def unit(rng, k, n, d=3):
@@ -46,7 +46,7 @@ def test_is_not_negative_before_it_has_converged(rng, k, epsilon):
 def test_an_unconverged_loss_is_an_upper_bound(x64, rng):
     """Each half-sweep raises the dual, which the loss subtracts."""
     z = unit(rng, 3, 16, 8)
-    run = jax.jit(partial(m3g, epsilon=0.05, tolerance=1e-12), static_argnames="max_iterations")
+    run = jax.jit(partial(m3g, epsilon=0.05, threshold=1e-12), static_argnames="max_iterations")
     one, two, three, last = (float(run(z, max_iterations=i)) for i in (1, 2, 3, 5000))
     assert one > two > three > last
 
@@ -75,7 +75,7 @@ def test_status_comes_with_the_loss(rng):
 
 
 def test_epsilon_scaling_ends_at_epsilon(rng):
-    z, options = np.float32(unit(rng, 3, 8)), {"epsilon": 0.02, "tolerance": 1e-4, "max_iterations": 2000}
+    z, options = np.float32(unit(rng, 3, 8)), {"epsilon": 0.02, "threshold": 1e-4, "max_iterations": 2000}
     scaled, out = jax.jit(partial(m3g_with_status, **options, epsilon_init=20.0, epsilon_decay=0.8))(z)
     assert out.converged
     expected = brute_force.m3g(np.float64(z), np.ones((3, 8), bool), 0.02)

@@ -200,7 +200,7 @@ def by_product(z):
 
 
 def test_m3g_from_the_solution_before_is_that_from_zeros_within_the_tolerance(rng):
-    options = {"epsilon": 0.05, "tolerance": 1e-4, "max_iterations": 1000}
+    options = {"epsilon": 0.05, "threshold": 1e-4, "max_iterations": 1000}
     student = rng.normal(size=(1, 8, 5)) + rng.normal(size=(3, 8, 5))
     teacher = student + 0.1 * rng.normal(size=(3, 8, 5))  # each problem has one view of the teacher
     z = np.stack([np.where(np.arange(3)[:, None, None] == i, teacher, student) for i in range(2)])

@@ -77,6 +77,7 @@ def test_marginals_entries_plan_and_most_likely_tuples(x64, rng, case):
     np.testing.assert_allclose(out.costs.entries(indices), tensor[tuple(indices.T)], atol=1e-13)
     np.testing.assert_allclose(out.plan(), plan, atol=1e-13)
     np.testing.assert_allclose(out.transport_mass, plan.sum(), rtol=1e-12)
+    np.testing.assert_allclose(out.primal_cost, (plan * tensor).sum(), rtol=1e-12)
     np.testing.assert_allclose(out.error, tensors.error_of(plan, a_s), rtol=1e-9)
     linear = sum(np.sum(np.where(a > 0, f, 0) * a) for f, a in zip(out.potentials, a_s))
     np.testing.assert_allclose(out.dual, linear - EPSILON * plan.sum(), rtol=1e-12)
@@ -92,7 +93,7 @@ def test_streamed(x64, rng, cost):
     np.testing.assert_allclose(out.marginal(1), tensors.marginal(plan, 1), atol=1e-13)
     assert_most_likely(out, plan, a_s, (0, 1))
     _, _, minimum = tensors.solve(tensor, a_s, EPSILON)
-    assert minimum < out.primal < minimum + 1
+    assert minimum < out.primal_bound < minimum + 1
 
 
 def accuracy(plan, a_s, truth):
@@ -145,18 +146,18 @@ def test_matching_accuracy_of_aligned_and_shuffled_views_and_with_weights_of_0(x
 
 @pytest.mark.parametrize("case", PATHS)
 def test_gap(x64, case):
-    """primal >= minimum >= dual whatever the error; both meet where it vanishes. Up to rounding."""
+    """primal_bound >= minimum >= dual whatever the error; both meet where it vanishes. Up to rounding."""
     for seed, threshold in itertools.product(range(2), (10.0, 1e-2, 1e-10)):
         rng = np.random.default_rng(seed)
         out, a_s, tensor, _ = problem(rng, case, threshold=threshold)
         _, _, minimum = tensors.solve(tensor, a_s, EPSILON)
-        assert out.primal >= minimum - 1e-12
+        assert out.primal_bound >= minimum - 1e-12
         assert out.dual <= minimum + 1e-12
         assert out.gap >= -1e-12
-        assert out.gap == out.primal - out.dual
+        assert out.gap == out.primal_bound - out.dual
         if threshold < 1e-9:
             assert out.converged
-            np.testing.assert_allclose(out.primal, minimum, rtol=1e-9, atol=1e-9)
+            np.testing.assert_allclose(out.primal_bound, minimum, rtol=1e-9, atol=1e-9)
             np.testing.assert_allclose(out.dual, minimum, rtol=1e-9, atol=1e-9)
         if threshold > 1:
             assert out.gap > 1e-4

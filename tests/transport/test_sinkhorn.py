@@ -225,6 +225,21 @@ def test_start_at_the_solution(x64, rng):
     np.testing.assert_allclose(out.dual, minimum, rtol=1e-9)
 
 
+def test_without_options_normal_points_in_many_dimensions_converge():
+    """epsilon is 1/20 of the standard deviation of the tensor of costs, a constant of the gradient."""
+    for cost, seeds in (("circular_variance", (0, 1, 3)), (tensors.of_stack, (0,))):
+        for seed in seeds:
+            z = np.random.default_rng(seed).normal(size=(3, 20, 50)).astype(np.float32)
+            out = multimarginal_sinkhorn(z, cost)
+            assert out.converged
+            np.testing.assert_allclose(out.epsilon, np.std(out.costs.tensor()) / 20, rtol=1e-5)
+    by_tensor = [
+        jax.grad(lambda c, e=e: multimarginal_sinkhorn(cost_tensor=c, epsilon=e).dual)(out.costs.tensor())
+        for e in (None, out.epsilon)
+    ]
+    np.testing.assert_allclose(*by_tensor, rtol=1e-5)
+
+
 def test_not_a_number_is_reported_and_stops():
     """At a point that is there."""
     z = np.ones((2, 4, 2), np.float32)
