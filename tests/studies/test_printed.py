@@ -329,6 +329,10 @@ def test_encoder_passes_are_equal_within_a_column():
     ("name", "free"),
     [
         ("control_dsf_temperature", ("objective", "optimizer.learning_rate")),
+        (
+            "control_dsf_released",
+            ("encoder", "head.init", "method.shuffle_keys", "objective", "optimizer.decays"),
+        ),
         ("control_encoder_passes", ("objective", "views.k", "train.steps")),
         ("control_energy_weight", ("objective", "views.k")),
         ("control_m3g", ("objective",)),
