@@ -48,6 +48,7 @@ OFF: dict[str, dict[str, Any]] = {
     "Optimizer": {"clip_norm": None, "end_weight_decay": None},
     "Views": {"global_views": None, "policies": (), "round_to": None},
     "MultiEncoder": {"fusion": None, "encoders": ()},
+    "Supervised": {"encoders": (), "regression": "absolute"},
     "Classification": {"of": "", "knn_head": False},
     "LinearProbe": {"policy": None, "nesterov": False},
     "StudentTeacher": {"targets": "view"},

@@ -191,25 +191,38 @@ def finetune_config(run: Path, source: data.Source | None = None) -> Config:
     """
     pretrained = load(run)
     pretraining = pretrained.policies[0]
-    policy = augment.Policy(
-        image_size=pretraining.image_size,
-        rand_augment_ops=2,
+    policy = augment.evaluation(  # paper: no other step
+        pretraining.image_size,
+        random_crop=True,  # ours: DeiT's, as the next three
+        crop_scale=(0.08, 1.0),
+        crop_ratio=(3 / 4, 4 / 3),
+        flip_probability=0.5,
+        rand_augment_ops=2,  # paper: RandAugment 9/0.5, as said above
         rand_augment_magnitude=27.0,
         rand_augment_deviation=1.5,
-        erase_probability=0.25,
+        rand_augment_probability=1.0,
+        erase_probability=0.25,  # paper
+        erase_scale=(0.02, 1 / 3),  # ours: DeiT's
         mean=pretraining.mean,
         std=pretraining.std,
     )
     return Config(
         data=pretrained.data if source is None else source,
-        views=Views(k=2, policy=policy),
+        views=Views(k=2, policy=policy, strategy="growing"),  # paper: 2 repeated augmentations
         encoder=pretrained.encoder,
         head=models.IdentityHead(),
-        method=methods.Supervised(mixup=0.8, cutmix=1.0, zero_head=True),
-        # 256 views are 128 images with 2 views each.
-        optimizer=Sgd(learning_rate=1e-3, reference_batch=128, momentum=0.9, warmup_epochs=5),
+        method=methods.Supervised(mixup=0.8, cutmix=1.0, label_smoothing=0.0, zero_head=True),  # paper
+        optimizer=Sgd(  # paper; 256 views are 128 images with 2 views each
+            learning_rate=1e-3,
+            end_learning_rate=0.0,
+            reference_batch=128,
+            scaling="linear",
+            momentum=0.9,
+            warmup_epochs=5,
+            weight_decay=0.0,
+        ),
         train=Train(epochs=300, batch_size=512, precision="float32", evaluate_every=0, initial=str(run)),
-        evaluation=evaluation.Predictions(),
+        evaluation=evaluation.Predictions(features="head"),
     )
 
 

@@ -13,7 +13,9 @@ from mvcl import _configs, augment, data, evaluation, losses, methods, models, t
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = (augment, data, evaluation, methods, models, training)
-LIBRARY = (ROOT / "mvcl" / "augment" / "_policy.py", ROOT / "mvcl" / "models" / "_configs.py")
+LIBRARY = tuple(
+    ROOT / "mvcl" / file for file in ("augment/_policy.py", "models/_configs.py", "training/_train.py")
+)
 # Options of objectives that a method sets, or that change no value.
 FROM_METHOD = {"normalize", "mask", "axis_name", "block_size", "extra_negatives", "weights", "key", "queue"}
 FROM_METHOD |= {"global_views", "max_operations"}
@@ -101,15 +103,16 @@ class Calls:
                 self.objective(place, option)
 
     def load(self, source, place):
-        """The config; what its file leaves to defaults is added."""
-        config = training.load(source)
+        """Adds what a config of a file leaves to defaults."""
+        self.config(training.load(source), place)
+
+    def config(self, config, place):
         given = type(config.data).__name__ in papers.GIVEN
         for views, where, left in self.views:
             if views is config.views:
                 self.add(where, "Views", [f for f in left if not (given and f in ("k", "policy"))])
         if "objective" in papers.needed(config):
             self.objective(place, config.objective)
-        return config
 
 
 FILES = [file for name in papers.names() for file in papers.configs(name)]
@@ -129,7 +132,8 @@ def test_a_recipe_states_every_setting(file, monkeypatch):
     assert not list(calls.found.values())
 
 
-def test_policies_and_heads_of_the_library_state_every_setting(monkeypatch):
+def test_policies_heads_and_fine_tuning_of_the_library_state_every_setting(tmp_path, monkeypatch):
+    (tmp_path / "config.json").write_text(training.to_json(training.load("shidani/imagenet1k")))
     calls = Calls(monkeypatch, *LIBRARY)
     heads = (
         models.byol_head,
@@ -140,6 +144,7 @@ def test_policies_and_heads_of_the_library_state_every_setting(monkeypatch):
     )
     for make in (*augment.POLICIES.values(), *heads):
         make()
+    calls.config(training.finetune_config(tmp_path), "fine-tuning:")
     assert not list(calls.found.values())
 
 
