@@ -16,28 +16,29 @@ from mvcl.training import Config
 _ABOUT = """\
 (a) Autoencoders alone are trained on all views; K-means clusters the hidden features of each view. (b), (c) InfoNCE
 compares the worst view of (a) with the best, after the same reconstruction, without weights and without further
-reconstruction; "before" is after the reconstruction, "after" the end of training. The paper shows curves without
-numbers, of which the text names one: the cosine of the two views converges to 1.0.
+reconstruction; "before" is after the reconstruction, "after" the end of training, both of the hidden features H:
+before the contrast Z is a random projection of H. The released code prints H before and Z after. The paper shows curves
+without numbers, of which the text names one: the cosine of the two views converges to 1.0.
 [The paper's page](../papers/xu.md) has the origin of every setting."""
-_SMALL = """
+_SMALL = f"""
 
-**Small scale.** handwritten.mat, which is not from the paper, with networks of 64 units, 15 epochs of reconstruction
-and 20 of contrast. View 5, whose clusters are the worst after this short reconstruction, is compared
-with view 6, whose are the best."""
+**Small scale.** handwritten.mat, which is not from the paper, with {_sem.NETWORKS}.
+View 4, whose clusters were the worst after the reconstruction of one run (seed 0: accuracy 57.5%), is compared
+with view 1, whose were the best (75.5%)."""
 
 
 def paper(seeds: int = 10, *, data: Path) -> Study:
     """Caltech, views 1 and 4. `data` is the folder with Caltech.mat."""
-    cost = "1 hour on 2 CPU cores, of the estimate in `xu/sem`"
+    cost = "1.3 hours on 2 CPU cores, of the estimate in `xu/sem`"
     base, printed = _sem.clustered("Caltech", data), {"1-4 cosine after": 1.0}
     return _study(base, 6, (1, 4), printed, about=_ABOUT, seeds=seeds, cost=cost)
 
 
 def small(seeds: int = 5, *, data: Path) -> Study:
-    """Handwritten numerals, views 5 and 6. `data` is handwritten.mat."""
-    base = studies.changed(_sem.tables(data), {"method.watch_epochs": 5})
-    about, cost = _ABOUT + _SMALL, "2 CPU cores, half a minute"
-    return _study(base, 6, (5, 6), {}, about=about, seeds=seeds, cost=cost)
+    """Handwritten numerals, views 4 and 1. `data` is handwritten.mat."""
+    base = studies.changed(_sem.tables(data), {"method.watch_epochs": 10})
+    about, cost = _ABOUT + _SMALL, "5 minutes on 2 CPU cores, estimated"
+    return _study(base, 6, (4, 1), {}, about=about, seeds=seeds, cost=cost)
 
 
 def smoke(seeds: int = 2) -> Study:

@@ -10,10 +10,10 @@ import _sem
 from mvcl import data as sources
 from mvcl.studies import Study
 
-_SMALL = """
+_SMALL = f"""
 
-**Small scale.** scikit-learn's 1,797 digits in 6 tables of features, which are not from the paper, with networks of 64
-units, 15 epochs of reconstruction and 2 rounds of 10 epochs, and 3 draws of labels."""
+**Small scale.** scikit-learn's 1,797 digits in 6 tables of features, which are not from the paper, with
+{_sem.NETWORKS}, and 3 draws of labels."""
 
 
 def paper(seeds: int = 10, *, data: Path) -> Study:
@@ -24,7 +24,7 @@ def paper(seeds: int = 10, *, data: Path) -> Study:
 
 def small(seeds: int = 5) -> Study:
     """Six tables of features of scikit-learn's digits, small networks."""
-    base, cost = _sem.svm(_sem.small(sources.DigitsViews()), 3), "2 CPU cores, 2 minutes"
+    base, cost = _sem.svm(_sem.small(sources.DigitsViews()), 3), "22 minutes on 2 CPU cores, estimated"
     return _sem.classification(base, 4, "CCV", about=_SMALL, seeds=seeds, cost=cost)
 
 

@@ -27,13 +27,13 @@ clusters, a margin of ours. The text names no data set; here it is Caltech, the 
 
 def paper(seeds: int = 10, *, data: Path) -> Study:
     """Caltech. `data` is the folder with Caltech.mat."""
-    base, cost = _sem.clustered("Caltech", data), "17 hours on 2 CPU cores, of the estimate in `xu/sem`"
+    base, cost = _sem.clustered("Caltech", data), "20 hours on 2 CPU cores, of the estimate in `xu/sem`"
     return _study(base, 7, _LAMBDAS, _FACTORS, about=_ABOUT, seeds=seeds, cost=cost)
 
 
 def small(seeds: int = 5, *, data: Path) -> Study:
     """Handwritten numerals, small networks. `data` is handwritten.mat."""
-    base, about, cost = _sem.tables(data), f"{_ABOUT}{_sem.SMALL}.", "2 CPU cores, 2 minutes"
+    base, about, cost = _sem.tables(data), f"{_ABOUT}{_sem.SMALL}.", "37 minutes on 2 CPU cores, estimated"
     return _study(base, 10, _LAMBDAS, _FACTORS, about=about, seeds=seeds, cost=cost)
 
 

@@ -39,7 +39,7 @@ def paper(seeds: int = 10, *, data: Path) -> Study:
 def small(seeds: int = 5, *, data: Path) -> Study:
     """Handwritten numerals, small networks. `data` is handwritten.mat."""
     bases, about = {"handwritten": _sem.tables(data)}, f"{_ABOUT}{_sem.SMALL}."
-    return _study(bases, _WEIGHTS, about=about, seeds=seeds, cost="2 CPU cores, 1 minute")
+    return _study(bases, _WEIGHTS, about=about, seeds=seeds, cost="13 minutes on 2 CPU cores, estimated")
 
 
 def smoke(seeds: int = 2) -> Study:

@@ -1,6 +1,7 @@
 """Protocols of clusters: agreement of K-means with the classes, of all views and of single views."""
 
 import dataclasses
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import permutations
@@ -98,6 +99,13 @@ class Clustering(Evaluation):
 
     def measure(self, features: Arrays, splits: Splits) -> list[Result]:
         """ACC, NMI, ARI and purity of all views, of the best view and of each; accuracy of the SVM."""
+        return self._measured(features, splits, raw=False)
+
+    def measure_raw(self, features: Arrays, splits: Splits) -> list[Result]:
+        """The same of the raw views."""
+        return self._measured(features, splits, raw=True)
+
+    def _measured(self, features: Arrays, splits: Splits, *, raw: bool) -> list[Result]:
         split, x = splits["train"], features["train"]
         classes = len(split.class_names)
         if classes < 2:
@@ -113,7 +121,7 @@ class Clustering(Evaluation):
         whole = cluster_scores(x, split.labels, clusters, **options)
         together, alone = f"{how}, all views concatenated", f"{how}, the view with the highest ACC"
         results = [averaged(name, values, together) for name, values in whole.items()]
-        views = view_features(x, split)
+        views = view_features(x, split, raw=raw)
         if len(views) > 1:
             single = {
                 name: cluster_scores(found, split.labels[rows], clusters, **options)
@@ -179,12 +187,12 @@ class Clustering(Evaluation):
         self, features: Arrays, splits: Splits, augmented: Augmented, folder: Path | None
     ) -> list[Result]:
         """`measure`; writes clusters.csv: id, label, cluster from all views, and cluster from each view of each
-        example."""
+        example; and its cluster from all views at each step of refresh.jsonl, if there is one."""
         if folder is not None:
-            self._write_clusters(folder / "clusters.csv", features["train"], splits["train"])
+            self._write_clusters(folder, features["train"], splits["train"])
         return self.measure(features, splits)
 
-    def _write_clusters(self, path: Path, x: np.ndarray, split: data.Split) -> None:
+    def _write_clusters(self, folder: Path, x: np.ndarray, split: data.Split) -> None:
         clusters = self.clusters or len(split.class_names)
         columns: dict[str, Sequence[Any]] = {"id": split.ids or range(len(x))}
         if len(split.class_names) > 1:
@@ -196,24 +204,26 @@ class Clustering(Evaluation):
                 column: Any = np.full(len(x), "", object)
                 column[rows] = metrics.k_means(found, clusters, **self._k_means())[0]
                 columns[name] = column
-        with _files.replacing(path) as file:
+        records = folder / "refresh.jsonl"
+        for line in map(json.loads, records.read_text().splitlines() if records.is_file() else ()):
+            if len(line.get("clusters_all", ())) == len(x):
+                columns[f"cluster at step {line['step']}"] = line["clusters_all"]
+        with _files.replacing(folder / "clusters.csv") as file:
             pd.DataFrame(columns).to_csv(file, index=False, lineterminator="\r\n")
 
 
-def view_features(features: np.ndarray, split: data.Split) -> dict[str, Rows]:
+def view_features(features: np.ndarray, split: data.Split, *, raw: bool = False) -> dict[str, Rows]:
     """The columns of each view: name -> (rows that have the view, (rows, d_v) features).
 
-    Concatenated features are either the views' own columns or k blocks of equal width; otherwise returns {}.
+    Raw features are the views' own columns, others k blocks of equal width; {} if their width is another.
     """
     names, present = split.spec.view_names, split.present
     if not names:
         return {}
     widths = [math.prod(size or 0 for size in shape) for shape in split.spec.shapes]
-    if sum(widths) != features.shape[1]:
-        if features.shape[1] % len(names):
-            return {}
-        widths = [features.shape[1] // len(names)] * len(names)
-    blocks = np.split(features, np.cumsum(widths)[:-1], axis=1)
+    if sum(widths) != features.shape[1] if raw else features.shape[1] % len(names):
+        return {}
+    blocks = np.split(features, np.cumsum(widths)[:-1] if raw else len(names), axis=1)
     there = np.ones((len(features), len(names)), bool) if present is None else present
     rows = [np.flatnonzero(here) for here in there.T]
     return {name: (here, block[here]) for name, here, block in zip(names, rows, blocks)}
@@ -251,10 +261,17 @@ class SingleViews(Evaluation):
     def measure(self, features: Arrays, splits: Splits) -> list[Result]:
         """Results "all views NAME", "one view NAME" and "across views k-NN"; NAME as in `evaluation:classification` and
         `evaluation:clustering`."""
+        return self._measured(features, splits, raw=False)
 
+    def measure_raw(self, features: Arrays, splits: Splits) -> list[Result]:
+        """The same of the raw views."""
+        return self._measured(features, splits, raw=True)
+
+    def _measured(self, features: Arrays, splits: Splits, *, raw: bool) -> list[Result]:
         def rows(name: str) -> list[Rows]:
             x, every = features[name], splits[name].labels
-            return [(x, every), *((of, every[here]) for here, of in view_features(x, splits[name]).values())]
+            views = view_features(x, splits[name], raw=raw).values()
+            return [(x, every), *((of, every[here]) for here, of in views)]
 
         together, *each = zip(rows("train"), rows("test"), strict=True)
         classes = len(splits["train"].class_names)

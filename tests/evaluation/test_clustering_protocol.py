@@ -1,6 +1,7 @@
 """Clustering of known groups, and its files."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pandas as pd
@@ -77,19 +78,26 @@ def test_warns_when_training_is_below_the_raw_input():
 
 def test_columns_of_each_view(split):
     raw = np.concatenate(split.arrays, axis=1)
-    found = view_features(raw, split)
+    found = view_features(raw, split, raw=True)
     assert [features.shape for _, features in found.values()] == [(60, 3), (60, 4), (30, 2)]
     np.testing.assert_array_equal(found["c"][0], np.arange(0, 60, 2))
     np.testing.assert_array_equal(found["b"][1], split.arrays[1])
     blocks = view_features(np.arange(60.0 * 6).reshape(60, 6), split)
     np.testing.assert_array_equal(blocks["b"][1][0], [2, 3])
     assert view_features(np.zeros((60, 7)), split) == {}
+    # Three embeddings of 3 are as wide together as the raw views, of 3, 4 and 2.
+    assert [of.shape[1] for _, of in view_features(np.zeros((60, 9)), split).values()] == [3, 3, 3]
 
 
 def test_table_and_file(split, tmp_path):
+    looks = [{"step": 3, "clusters_all": [2] * 60}, {"step": 9, "clusters_all": [1, 0] * 30}, {"step": 12}]
+    (tmp_path / "refresh.jsonl").write_text("".join(json.dumps(look) + "\n" for look in looks))
     protocol = evaluation.Clustering(runs=2, starts=2, draws=2)
-    features = {"train": np.concatenate(split.arrays, axis=1)}
+    parts = [np.pad(view, ((0, 0), (0, 4 - view.shape[1]))) for view in split.arrays]
+    features = {"train": np.concatenate(parts, axis=1)}
     results = {r.name: r for r in protocol.measure_trained(features, {"train": split}, None, tmp_path)}
+    raw = protocol.measure_raw({"train": np.concatenate(split.arrays, axis=1)}, {"train": split})
+    assert {r.name: r.value for r in raw} == {name: result.value for name, result in results.items()}
     assert results["best view ACC"].value == results["a ACC"].value == results["c ACC"].value == 1
     assert results["b ACC"].value < 0.7
     assert (results["SVM 30%"].value, results["SVM 30%"].deviation) == (1, 0)
@@ -102,6 +110,9 @@ def test_table_and_file(split, tmp_path):
     assert rows["label"].tolist() == [NAMES[label] for label in split.labels]
     assert len(rows.groupby(["label", "cluster"])) == 3
     assert rows["cluster of c"].isna().tolist() == [False, True] * 30
+    assert rows["cluster at step 3"].tolist() == [2] * 60
+    assert rows["cluster at step 9"].tolist() == [1, 0] * 30
+    assert "cluster at step 12" not in rows
 
 
 def test_omits_views_with_fewer_rows_than_clusters(split, tmp_path):

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mvcl import studies, training
+from mvcl import metrics, studies, training
 from mvcl.studies import Found
 
 cifar = training.config_module(studies.find("cifar"))
@@ -136,11 +136,35 @@ def test_steps_take_turns():
     assert order[4:10] == ["a", "bb", "bb", "a", "a", "bb"]  # after two steps of each to warm up
 
 
-def test_measures_over_time_by_hand(tmp_path):
+@pytest.mark.parametrize(("weights", "starts"), [("cmi", 30), ("none", 10)])
+def test_clusters_after_training_are_of_the_hidden_features(monkeypatch, weights, starts):
+    """Of `views`, each view's H, with the starts of the record before the contrast; K-means is exact here."""
+    labels, seen = np.repeat([0, 1], 10), []
+    rng = np.random.default_rng(0)
+    good, noise = labels[:, None] * 9.0 + rng.normal(size=(20, 2)), rng.normal(size=(20, 2))
+    split = SimpleNamespace(class_names=("a", "b"), spec=SimpleNamespace(view_names=("x", "y")))
+    options = SimpleNamespace(weights=weights, k_means_starts=30, mini_batch_above=0)
+    learner = SimpleNamespace(options=options, clusters=2)
+    run = SimpleNamespace(program=SimpleNamespace(learner=learner), splits={"train": split})
+    monkeypatch.setattr(training, "open_run", lambda folder, output: (run, output))
+    encoded = {"train": np.concatenate([good, noise], axis=1)}
+    monkeypatch.setattr(
+        training, "encode", lambda run, state, splits: (encoded, {"train": labels, "of": state})
+    )
+    real = metrics.k_means
+    monkeypatch.setattr(metrics, "k_means", lambda x, n, **more: (seen.append(more["starts"]), real(x, n))[1])
+    found, (first, second) = _sem.clusters_of_hidden("run")
+    assert seen == [starts] * 2
+    assert metrics.clustering_accuracy(found, first) == 1 > metrics.clustering_accuracy(found, second)
+
+
+def test_measures_over_time_by_hand(tmp_path, monkeypatch):
     labels = np.array([0, 0, 1, 1])
-    np.savez(tmp_path / "embeddings.npz", labels=labels)
     right, half = [1, 1, 0, 0], [0, 1, 0, 1]
+    hidden = [np.array(of) for of in (half, right, right)]  # the last record is of Z
+    monkeypatch.setattr(_sem, "clusters_of_hidden", lambda folder: (labels, hidden))
     weights = [[1.0, 0.2, 0.7], [0.2, 1.0, 0.4], [0.7, 0.4, 1.0]]
+    unused = [[1.0, 9.0, 9.0], [9.0, 1.0, 9.0], [9.0, 9.0, 1.0]]  # computed after the last step
 
     def line(clusters, losses, weights=None):
         matrix = np.zeros((3, 3))
@@ -152,7 +176,7 @@ def test_measures_over_time_by_hand(tmp_path):
         line([half, half, half], (9.0, 9.0, 9.0)),  # before the first weights: not counted
         line([right, half, right], (5.0, 4.0, 3.0), weights),
         line([right, half, right], (4.0, 2.0, 3.0)),
-        line([half, right, right], (1.0, 2.0, 2.0), weights),
+        line([right, half, half], (1.0, 2.0, 2.0), unused),
     ]
     (tmp_path / "refresh.jsonl").write_text("\n".join(lines) + "\n")
     (found,) = _sem.over_time(tmp_path, numbers=(1, 4, 5), compared=((1, 5), (1, 4)))

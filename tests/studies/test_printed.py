@@ -209,9 +209,10 @@ SETTINGS = {
         and (losses.name(c.objective) == "nt_xent") == (f["objective"] == "SimCLR")
     ),
     (S + "figure3b", "paper"): lambda f, c: (c.views.k, c.train.epochs) == (f["M"], 128),
+    # Section 4.1: the rows without SEM have the pairs of different views.
     (X + "table2", "paper"): lambda f, c: (
-        (c.method.weights, c.method.lam)
-        == (("cmi", 1.0) if f["method"].startswith(("SEM+", "K-M")) else ("none", 0.0))
+        (c.method.weights, c.method.lam, losses.unwrap(c.objective)[1]["pairs"])
+        == (("cmi", 1.0, "all") if f["method"].startswith(("SEM+", "K-M")) else ("none", 0.0, "ordered"))
     ),
     (X + "table3", "paper"): lambda f, c: (
         c.method.weights == {"without W": "none"}.get(f["weights"], f["weights"].lower())
@@ -315,6 +316,26 @@ def test_the_best_m_of_a_fixed_batch_follows_its_root():
             assert metrics.best_gaussian_multiplicity(b, 4.0, views) == study._LARGEST_LIMIT[b]
         assert list(best.values()) == [best[72], 2 * best[72], 4 * best[72]]
     assert study.BEST["Eq. 154"] != study.BEST["Eq. 155"]
+
+
+SMALLER = ("data", "checkpoint", "evaluation", "train.epochs")
+SMALLER += tuple(
+    f"method.{name}" for name in ("hidden", "features", "embedding", "update_epochs", "watch_epochs")
+)
+
+
+@pytest.mark.parametrize("name", ["table2", "table3", "table4", *(f"figure{n}" for n in range(2, 7))])
+def test_the_small_scale_of_xu_trains_as_the_paper_scale(name):
+    """With smaller networks and other data; the pair loss, weights and reconstruction follow from the factors."""
+    training_of = {"paper": set(), "small": set()}
+    for scale, found in training_of.items():
+        for cell in opened(X + name, scale).cells:
+            flat = training.flatten(training.tree(cell.task.config))
+            kept = {
+                key: value for key, value in flat.items() if not key.startswith((*SMALLER, "method.clusters"))
+            }
+            found.add(str({**kept, "method.k_means_starts": None}))
+    assert training_of["small"] == training_of["paper"]
 
 
 def test_encoder_passes_are_equal_within_a_column():

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from mvcl import cli, data, evaluation, losses, metrics
-from mvcl.methods import Sem
+from mvcl.methods import Sem, _sem
 from mvcl.studies import changed
 from mvcl.training import AdamW, Config, Mesh, Train, _optimizers, check, choose, load, suited_to, train
 from mvcl.training._program import build
@@ -23,7 +23,8 @@ RECIPES = {
     "dha": (300, 1, 2),
     "ccv": (50, 4, 3),
     "nuswide": (25, 4, 5),
-    "caltech": (100, 3, 6),
+    "caltech": (100, 4, 6),
+    "caltech_released": (100, 3, 6),
     "youtubevideo": (25, 1, 3),
     "handwritten": (50, 2, 6),
 }
@@ -47,11 +48,16 @@ def test_recipes_have_the_released_schedule(name):
     assert losses.unwrap(options["pair"]) == (losses.nt_xent, {"temperature": 1.0})
     for pair in ("spectral", "rince"):
         check(choose(config, "objective.pair", pair))
-    assert method.as_released == (name != "handwritten")
+    released = name != "handwritten"
+    as_released = {field: getattr(method, field) for field in _sem._TRAINING}
+    assert as_released == dict(zip(_sem._TRAINING, _sem._RELEASED if released else _sem._PAPER))
+    if not released:  # its fields are the defaults
+        assert as_released == {field: getattr(Sem(), field) for field in _sem._TRAINING}
+    assert (config.evaluation.runs, config.evaluation.starts) == ((1, 100) if released else (10, 10))
     assert config.train.precision == "float32"
     program = build(config, outline)
     steps = outline.examples / 256
-    assert program.steps_per_epoch == (math.ceil(steps) if method.as_released else math.floor(steps))
+    assert program.steps_per_epoch == (math.ceil(steps) if released else math.floor(steps))
     due = program.learner.due
     assert {100 + epochs * r for r in range(rounds)} <= {e for e in range(100 + epochs * rounds) if due(e, 1)}
 
