@@ -216,15 +216,12 @@ def evaluate(arguments: list[str]) -> None:
     usage: mvcl evaluate RUN [--checkpoint STEP] [--network NAME] [--config FILE]
            mvcl evaluate CONFIG --weights FILE [--prefix NAME] [--workdir DIR] [FIELD:CHOICE ...] [--FIELD VALUE ...]
 
-    FILE is of safetensors or PyTorch (.pth), with the names of torchvision, timm or a paper's released code, and fits
-    CONFIG's encoder. Both forms have --help.
+    FILE, of safetensors or PyTorch, has the names of torchvision, timm or a paper's code. Both forms have --help.
     """
     if any(argument.partition("=")[0] == "--weights" for argument in arguments):
         name = _first(arguments, "mvcl evaluate CONFIG --weights FILE; `mvcl configs` lists configs")
-        given = (training.load(name), f"evaluate {name}", arguments[1:], "Evaluate an encoder from a file.")
-        return training.with_config(_evaluate_weights, *given)
-    config = (tyro.conf.PositionalRequiredArgs,)
-    of = tyro.cli(_OfRun, args=arguments, prog="mvcl evaluate", config=config)
+        return training.with_config(_evaluate_weights, training.load(name), f"evaluate {name}", arguments[1:])
+    of = tyro.cli(_OfRun, args=arguments, prog="mvcl evaluate", config=(tyro.conf.PositionalRequiredArgs,))
     run, state, folder = of.open()
     rows = training.evaluate(run, state, folder)
     print(f"step {int(state['step'])} of {of.run}\n\n{evaluation.evaluation_table(rows)}")
@@ -245,9 +242,14 @@ def _evaluate_weights(
       workdir: Folder to write evaluation.json and embeddings.npz to; None: the table is printed only.
     """
     start()
-    folder = None if workdir is None else _buckets.path(workdir)
-    found, rows = training.evaluate_weights(config, weights, prefix, folder)
-    print(f"{found} of {weights}\n\n{evaluation.evaluation_table(rows)}")
+    run, state = training.open_weights(config, weights, prefix)
+    if folder := workdir and _buckets.path(workdir):
+        if (folder / "config.json").is_file():
+            raise ValueError(f"--workdir {folder} is the folder of a run, which has an evaluation of its own")
+        folder.mkdir(parents=True, exist_ok=True)
+    rows = training.evaluate(run, state, folder)
+    table = {weights.name if row == "trained encoder" else row: of for row, of in rows.items()}
+    print(f"weights {run.weights}\n\n{evaluation.evaluation_table(table)}")
 
 
 def embed(

@@ -22,17 +22,14 @@ from mvcl.models._export import laid_out, named_variables
 
 _TYPES = {"Float": "f4", "Double": "f8", "Half": "f2", "BFloat16": "bfloat16", "Bool": "?", "Byte": "u1"}
 _TYPES |= {"Char": "i1", "Short": "i2", "Int": "i4", "Long": "i8"}
+File = str | os.PathLike[str]
 Tensors = dict[str, np.ndarray]
 Layout = dict[str, tuple[str, ...]]
 """Name of a variable -> its names in a file, several if the variable stacks them."""
 
 
 def load_weights(
-    encoder: nnx.Module,
-    path: str | os.PathLike[str],
-    *,
-    prefix: str | None = None,
-    head: nnx.Module | None = None,
+    encoder: nnx.Module, path: File, *, prefix: str | None = None, head: nnx.Module | None = None
 ) -> str:
     """Load an encoder's parameters and running statistics, and its head's, from a file; return the prefix of its names.
 
@@ -55,18 +52,16 @@ def load_weights(
     tensors, variables, new = _read(path), named_variables(encoder), []
     start, layout = _found(tensors, _layouts(encoder, list(variables)), path, prefix)
     for name, variable in variables.items():
-        each = [laid_out(part, tensors[start + part], back=True) for part in layout[name]]
-        value = each[0] if len(each) == 1 else np.stack(each)
+        each = [laid_out(part, tensors.pop(start + part), back=True) for part in layout[name]]
+        new.append((variable, value := each[0] if len(each) == 1 else np.stack(each)))
         if value.shape != variable.shape:
             images = "; its images had another size" if name.endswith("pos_embed") else ""
             raise ValueError(
                 f"{start}{layout[name][0]} in {path} must have the encoder's shape {variable.shape}; got {value.shape} "
                 f"(in flax's layout){images}"
             )
-        new.append((variable, value))
     if head is not None:
-        used = {start + part for parts in layout.values() for part in parts}
-        new += _of_head(head, {name: x for name, x in tensors.items() if name not in used}, start, path)
+        new += _of_head(head, tensors, start, path)
     for variable, value in new:  # only after all checks
         variable[...] = jnp.asarray(value, variable.dtype)
     return start
@@ -84,67 +79,62 @@ def _layouts(encoder: nnx.Module, names: list[str]) -> list[Layout]:
     return layouts
 
 
-def _found(
-    tensors: Tensors, layouts: list[Layout], path: str | os.PathLike[str], prefix: str | None
-) -> tuple[str, Layout]:
+def _found(tensors: Tensors, layouts: list[Layout], path: File, prefix: str | None) -> tuple[str, Layout]:
     """What stands before an encoder's names in a file, and which they are."""
-    fits: dict[str, Layout] = {}
-    for layout in layouts[::-1]:
-        parts = set().union(*layout.values())
+    parts_of = [{part for parts in layout.values() for part in parts} for layout in layouts]
+    fits: dict[str, int] = {}
+    near = (0, "", 0)
+    for i, parts in enumerate(parts_of):
         starts = [n.removesuffix(part) for part in parts for n in tensors if f".{n}".endswith(f".{part}")]
-        counts = Counter(starts)
-        fits |= {start: layout for start, count in counts.items() if count == len(parts)}
+        near = max([near, *((count, start, i) for start, count in Counter(starts).items())])
+        fits |= {start: i for start, count in Counter(starts).items() if count == len(parts)}
+    if not fits:
+        _, start, i = near
+        lacking = sorted(part for part in parts_of[i] if start + part not in tensors)
+        raise ValueError(
+            f"path must have this encoder's weights; {path} lacks {lacking[:5]}"
+            + f" after {start}" * bool(start)
+            + f" and has {sorted(tensors)[:5]}"
+        )
     end = (prefix or "").strip(".")
     found = [start for start in fits if prefix is None or start.strip(".") == end]
     found = found or [start for start in fits if start.endswith(f".{end}.")]
-    if fits and len(found) != 1:
+    if len(found) != 1:
         known = ", ".join(start.strip(".") or '""' for start in fits)
         raise ValueError(f"{path} has this encoder under {known}; choose one with --prefix, got {prefix!r}")
-    start = found[0] if found else max(counts, key=counts.__getitem__, default="")
-    layout = fits.get(start, layouts[0])
-    parts, rest = (
-        set().union(*layout.values()),
-        {n.removeprefix(start) for n in tensors if n.startswith(start)},
-    )
-    layers = {part.partition(".")[0] for part in parts}
-    more = {name for name in rest - parts if name.partition(".")[0] in layers or not found}
-    more = {name for name in more if not name.endswith("num_batches_tracked")}
-    if more or not found:
-        raise ValueError(
-            f"path must have this encoder's weights; {path} lacks {sorted(parts - rest)[:5]} and has "
-            f"{sorted(more)[:5]} too" + f", after {start}" * bool(start)
-        )
-    return start, layout
+    (start,) = found
+    parts = parts_of[fits[start]] | {"num_batches_tracked"}
+    layers = tuple(start + part.partition(".")[0] + "." for part in parts)
+    if more := [
+        n
+        for n in tensors
+        if n.startswith(layers) and not {n.removeprefix(start), n.rpartition(".")[2]} & parts
+    ]:
+        raise ValueError(f"path must have this encoder's weights; {path} has {more[:5]} too")
+    return start, layouts[fits[start]]
 
 
-def _of_head(
-    head: nnx.Module, tensors: Tensors, start: str, path: str | os.PathLike[str]
-) -> list[tuple[nnx.Variable, np.ndarray]]:
+def _of_head(head: nnx.Module, tensors: Tensors, start: str, path: File) -> list[tuple[Any, np.ndarray]]:
     """A head's variables with their values, of the names nearest to an encoder's that have its shapes in its order."""
     groups: dict[str, Tensors] = {}
     for name, value in tensors.items():
         for dot in re.finditer(r"\.", name):
-            groups.setdefault(name[: dot.end()], {})[name] = laid_out(name, value, back=True)
-    ours = _layers(variables := named_variables(head))
-    for group in sorted(groups, key=lambda group: -_shared(group, start)):
-        theirs = _layers(groups[group])
-        both = list(zip(ours, theirs))
+            groups.setdefault(name[: dot.start()], {})[name] = laid_out(name, value, back=True)
+    ours, near = _layers(named_variables(head)), start.split(".")
+    for group in sorted(
+        groups, key=lambda name: -sum(takewhile(bool, map(str.__eq__, name.split("."), near)))
+    ):
+        both = list(zip(ours, theirs := _layers(groups[group])))
         # A shift that the head lacks is zero: the released code of Koromilas 2025 saves one.
         unused = [b[leaf] for a, b in both for leaf in b.keys() - a.keys()]
         fits = all(leaf in b and b[leaf].shape == x.shape for a, b in both for leaf, x in a.items())
         if len(ours) == len(theirs) and fits and not any(map(np.any, unused)):
             return [(x, b[leaf]) for a, b in both for leaf, x in a.items()]
-    shapes = ", ".join(str(x.shape) for x in variables.values() if x.ndim == 2)
-    others = ", ".join(sorted({name.removeprefix(start).partition(".")[0] for name in tensors})[:8])
+    shapes = ", ".join(str(of["weight"].shape) for of in ours if "weight" in of and of["weight"].ndim == 2)
     raise ValueError(
-        f"the evaluation of the head needs its layers, {shapes}; {path} has none of these shapes beside the encoder "
-        f"(it has {others or 'nothing'}). Set the head's options, or evaluate the encoder alone"
+        f"the evaluation of the head needs its layers, {shapes}; {path} has none of these shapes beside the encoder, "
+        f"but {', '.join([*groups][:8]) or 'nothing'}. Set the head's options, or evaluate the encoder alone"
     )
-
-
-def _shared(one: str, other: str) -> int:
-    """The number of words that two prefixes begin with alike."""
-    return sum(takewhile(bool, map(str.__eq__, one.split("."), other.split("."))))
 
 
 def _layers(tensors: Any) -> list[dict[str, Any]]:
@@ -157,7 +147,7 @@ def _layers(tensors: Any) -> list[dict[str, Any]]:
     return sorted(layers.values(), key=lambda of: "weight" not in of or of["weight"].ndim != 2)
 
 
-def _read(path: str | os.PathLike[str]) -> Tensors:
+def _read(path: File) -> Tensors:
     """The tensors of a file by name; those of nested dictionaries have their keys before."""
     if not os.path.isfile(path):
         raise ValueError(f"path must be a file of weights on a disk; {path} does not exist")
@@ -169,8 +159,10 @@ def _read(path: str | os.PathLike[str]) -> Tensors:
     with open(path, "rb") as file:
         first = file.read(9)
     if first[:1] == b"\x80" and first[8:] != b"{":  # a pickle, and no header of safetensors
-        load = f"import torch; f = '{path}'; torch.save(torch.load(f, map_location='cpu'), f)"
-        raise ValueError(f'{path} is of PyTorch before 1.6; where PyTorch is, convert it: python -c "{load}"')
+        convert = f"import torch; torch.save(torch.load('{path}', map_location='cpu'), '{path}.pt')"
+        raise ValueError(
+            f'{path} is of PyTorch before 1.6; where PyTorch is, convert it: python -c "{convert}"'
+        )
     with _lazy.needed("export", by="a safetensors file"):
         from safetensors.numpy import load_file
     with _files.reading(path, "safetensors file"):  # it checks sizes against the file's before it reads

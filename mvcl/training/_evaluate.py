@@ -16,7 +16,7 @@ import numpy as np
 from mvcl import _files, _progress, augment, data, evaluation
 from mvcl.training import _program, _serialise
 from mvcl.training._config import Config
-from mvcl.training._run import Run, host_crop, open_weights
+from mvcl.training._run import Run, host_crop
 
 Features = dict[str, np.ndarray]
 # Added to the seed of the evaluation: crops differ from those of pre-training with the same seed.
@@ -40,23 +40,6 @@ def evaluate(
     the config's limit.
     """
     return evaluated(run, state, workdir, reading)[0]
-
-
-def evaluate_weights(
-    config: Config, path: Path, prefix: str | None = None, workdir: Path | None = None
-) -> tuple[str, Table]:
-    """`evaluate` the encoder of a file, see `open_weights`: the names that were read, and the table.
-
-    `workdir` is created; it is not the folder of a run, which has an evaluation of its own.
-    """
-    if workdir is not None and (workdir / "config.json").is_file():
-        raise ValueError(f"--workdir {workdir} is the folder of a run, which has an evaluation of its own")
-    run, state, found = open_weights(config, path, prefix)
-    if workdir is not None:
-        workdir.mkdir(parents=True, exist_ok=True)
-    rows = evaluate(run, state, workdir)
-    table = {path.name if row == "trained encoder" else row: results for row, results in rows.items()}
-    return found, table
 
 
 def evaluated(

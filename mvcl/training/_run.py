@@ -30,7 +30,7 @@ class Run:
     outline: data.Outline
     program: _program.Program
     weights: str | None = None
-    """File of its weights with a digest, if it was not trained here."""
+    """The file of its weights, with their names and a digest; None if it was trained."""
 
 
 def prepare(config: Config) -> Run:
@@ -118,8 +118,8 @@ def _here(config: Config) -> Config:
     return replace_at(config, ("mesh",), Mesh(data=devices))
 
 
-def open_weights(config: Config, path: Path, prefix: str | None = None) -> tuple[Run, _program.State, str]:
-    """A config with the weights of a file in its encoder, without training, and what of the file they are.
+def open_weights(config: Config, path: Path, prefix: str | None = None) -> tuple[Run, _program.State]:
+    """A config with the weights of a file in its encoder, without training.
 
     The head has its weights of the file too, if the evaluation is of it. Any method with one encoder is read as SimCLR,
     whose network has this encoder and this head.
@@ -145,9 +145,8 @@ def open_weights(config: Config, path: Path, prefix: str | None = None) -> tuple
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
     state |= {"params": nnx.state(net, nnx.Param)} | ({} if sem else {"statistics": learner.statistics(net)})
-    named = f"{found}*" if found else "all names"
-    run = dataclasses.replace(run, weights=f"{path.name}: {named}, sha256 {digest}")
-    return run, _placed(run.program, state), named
+    run = dataclasses.replace(run, weights=f"{path.name} {found}* sha256 {digest}")
+    return run, _placed(run.program, state)
 
 
 def _placed(program: _program.Program, state: _program.State) -> _program.State:

@@ -15,16 +15,18 @@ import numpy as np
 import pytest
 import scipy.io
 from flax import nnx
+from safetensors.numpy import load_file
 
 from mvcl import data, models, training
 
-sys.path.append(str(Path(__file__).parents[1] / "data"))
+sys.path += [str(Path(__file__).parents[1] / folder) for folder in ("data", "models")]
 import test_aircraft
 import test_domains
 import test_eeg
 import test_sentiment
 import test_sources
 import test_tables
+import torch_files
 
 MUTATIONS, PARTS = 300, ("train", "test")
 CONV_NET = models.ConvNet(widths=(4, 8))
@@ -62,6 +64,12 @@ def rng():
 @functools.cache
 def encoder():
     return CONV_NET.build((8, 8, 3), dtype=jnp.float32, rngs=nnx.Rngs(0))
+
+
+def write_torch(folder):
+    models.export(encoder(), CONV_NET, folder / "b")
+    torch_files.save({"model": load_file(folder / "b"), "epoch": 3}, folder / "a.pth")
+    (folder / "b").unlink()
 
 
 def write_csv(folder):
@@ -170,7 +178,11 @@ FORMATS = {
     ),
     "weights": (
         lambda folder: models.export(encoder(), CONV_NET, folder / "a.safetensors"),
-        lambda folder: models.load_weights(encoder(), folder / "a.safetensors"),
+        lambda folder: models.load_weights(encoder(), folder / "a.safetensors") and None,
+    ),
+    "PyTorch's weights": (
+        write_torch,
+        lambda folder: models.load_weights(encoder(), folder / "a.pth") and None,
     ),
     "WFDB": (write_recordings, open_eeg),
     "EDF": (write_nights, lambda folder: open_eeg(folder, format="sleep_edfx")),

@@ -223,7 +223,7 @@ def test_errors_of_names(tmp_path, rng, short):
     with pytest.raises(ValueError, match=r"the head needs its layers, \(16, 16\), \(16, 128\); .*has none"):
         load_weights(encoder, path, prefix="q", head=build(MLPHead(), 16))
     save_file(prefixed(tensors, "q.") | {"q.layer1.1.conv1.weight": np.ones(1)}, path)
-    with pytest.raises(ValueError, match=r"lacks \[\] and has \['layer1.1.conv1.weight'\] too, after q\."):
+    with pytest.raises(ValueError, match=r"has \['q.layer1.1.conv1.weight'\] too"):
         load_weights(encoder, path)
     save_file(prefixed({n: x for n, x in tensors.items() if n != "bn1.bias"}, "q."), path)
     with pytest.raises(ValueError, match=r"lacks \['bn1.bias'\]"):

@@ -209,7 +209,7 @@ def no_work(monkeypatch):
         raise Parsed
 
     of_training = [
-        f"training.{name}" for name in ("train", "train_seeds", "dry_run", "open_run", "evaluate_weights")
+        f"training.{name}" for name in ("train", "train_seeds", "dry_run", "open_run", "open_weights")
     ]
     for name in (*of_training, "report.write_report", "studies.run_study", "studies.overview"):
         monkeypatch.setattr(f"mvcl.{name}", work)
