@@ -176,7 +176,7 @@ def write(content: dict[str, Any], folder: Path, stem: str) -> Path:
     _files.write_whole(folder / f"{stem}.csv", rows(content))
     with _files.replacing(folder / f"{stem}.svg") as beside:
         _figures.plot(content, beside)
-    if content["maps"] and any(cell["seeds"] for cell in content["cells"]):
+    if content.get("maps") and any(cell["seeds"] for cell in content["cells"]):
         _figures.heat_map(content, folder / f"{stem}_maps.svg", content["maps"])
     _files.write_whole(folder / f"{stem}.md", page(content, f"{stem}.svg"))
     return folder / f"{stem}.md"

@@ -356,6 +356,7 @@ def test_encoder_passes_are_equal_within_a_column():
         ),
         ("control_encoder_passes", ("objective", "views.k", "train.steps")),
         ("control_energy_weight", ("objective", "views.k")),
+        ("control_epsilon", ("objective", "train.batch_size")),
         ("control_m3g", ("objective",)),
         ("control_poly_view_rho", ("objective",)),
         (
