@@ -23,7 +23,7 @@ from mvcl import _configs, augment, data, losses, methods, models, training
 from mvcl.training import AdamW, Config, Mesh, Train, Views
 
 # Runs whose steps take turns, as in the study of step times.
-STEPS: Any = training.config_module(_configs.STUDIES / "piran_figure4.py")
+STEPS: Any = training.config_module(_configs.STUDIES / "_steps.py")
 SIZES = [(64, 2), (64, 3), (64, 4), (16, 5), (128, 4)]
 EPSILON = 0.2
 

@@ -5,20 +5,14 @@ imagenet --groups 32` is the paper's batch of ImageNet-1K (docs/how_to/data.md).
 benchmarks.overhead` has other sizes, and the passes of the solver.
 """
 
-import dataclasses
-import itertools
-import statistics
-import time
-from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 import _digits
 import _piran
-import jax
+import _steps
 
-from mvcl import _progress, augment, data, studies, training
-from mvcl.studies import Cell, Measure, Study, Trend, Values, Within, changed
+from mvcl import augment, data, studies
+from mvcl.studies import Cell, Measure, Study, Trend, Within, changed
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -34,95 +28,6 @@ examples: an encoder that computes far less than ViT-B/16 beside the same loss, 
 would be there."""
 
 M3G, AVERAGE = "M3G", "InfoNCE ave"
-_WARM_UP, _LEAST, _BATCHES = 2, 5, 20
-
-
-def _clock() -> float:
-    """Seconds: on a CPU those that this process has computed, which other processes change least."""
-    return time.process_time() if jax.default_backend() == "cpu" else time.perf_counter()
-
-
-@dataclasses.dataclass
-class Running:
-    """A run's program, its state and some batches, which it takes in turn."""
-
-    program: training.Program
-    state: Any
-    batches: list[Any]
-    steps: int = 0
-
-    @property
-    def batch(self) -> Any:
-        """The batch of the next step."""
-        return self.batches[self.steps % len(self.batches)]
-
-    def step(self) -> tuple[float, dict[str, jax.Array]]:
-        """Seconds of one step, and the values that it logs."""
-        start = _clock()
-        self.state, values = self.program.step(self.state, self.batch)
-        values = jax.block_until_ready(values)
-        self.steps += 1
-        return _clock() - start, values
-
-
-def running(config: training.Config) -> Running:
-    """A config's program at its first state, with batches of its training split on the devices."""
-    run = training.prepare(config)
-    host = data.batches(run.splits["train"], batch_size=run.config.examples, seed=config.train.seed)
-    batches = data.to_devices(itertools.islice(host, _BATCHES), run.program.batch_sharding)
-    return Running(run.program, run.program.init(), list(batches))
-
-
-def turns(runs: Mapping[str, Running], budget: float) -> dict[str, list[float]]:
-    """Seconds of each run's steps, in turns for about `budget` seconds, after compilation.
-
-    The run that begins a turn is another in each.
-
-    Args:
-      runs: by name.
-      budget: seconds; there are at least 5 turns.
-    """
-    for run in runs.values():
-        for _ in range(_WARM_UP):
-            run.step()
-    found: dict[str, list[float]] = {name: [] for name in runs}
-    end = time.perf_counter() + budget
-    for turn in itertools.count():
-        if turn >= _LEAST and time.perf_counter() > end:
-            break
-        for name in [*runs, *runs][turn % len(runs) :][: len(runs)]:
-            found[name].append(runs[name].step()[0])
-    return found
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class StepTime:
-    """Time of a training step by that of a reference, whose steps it takes turns with; a `Task`.
-
-    On a CPU times are those of computation by the process, on other devices those of a clock.
-    """
-
-    config: training.Config
-    reference: training.Config
-    seconds: float = 30.0
-    """For the turns, after compilation."""
-
-    def run(self, folder: Path, seed: int) -> Sequence[Values]:
-        """ "ratio", the median over the turns of the ratio of the two times; the medians in milliseconds."""
-        of_seed = {"train.seed": seed}
-        runs = {
-            name: running(changed(config, of_seed))
-            for name, config in (("of this", self.config), ("reference", self.reference))
-        }
-        with _progress.during("timing steps"):
-            mine, other = turns(runs, self.seconds).values()
-        return [
-            {
-                "ratio": statistics.median(a / b for a, b in zip(mine, other, strict=True)),
-                "milliseconds": 1e3 * statistics.median(mine),
-                "reference": 1e3 * statistics.median(other),
-            }
-        ]
 
 
 def paper(seeds: int = 3, *, images: Literal["imagenet", "random"] = "random", groups: int = 1) -> Study:
@@ -134,7 +39,7 @@ def paper(seeds: int = 3, *, images: Literal["imagenet", "random"] = "random", g
     """
     changes: dict[str, Any] = {"train.batch_size": 64 * groups}
     if images == "random":
-        changes["data"] = data.Synthetic(image_size=224, examples=_BATCHES * 64 * groups, classes=10)
+        changes["data"] = data.Synthetic(image_size=224, examples=_steps.BATCHES * 64 * groups, classes=10)
     base = changed(_piran.imagenet(), changes)
     about = f"{_ABOUT}\n\nHere a batch has {64 * groups} examples, {images} images of 224 x 224 pixels."
     cost = "one GPU of 80 GB (on a smaller one with train.microbatch), 5 minutes, estimated; with 32 groups 32 of them"
@@ -160,7 +65,8 @@ def _study(base: Config, views: tuple[int, ...], seconds: float, **scale: Any) -
     for name, k in ((name, k) for name in (M3G, AVERAGE) for k in views):
         config = studies.changed(base, {"views.k": k, "train.log_every": 10**6, "train.evaluate_every": 0})
         mine, other = (studies.changed(config, {"objective": methods[of]}) for of in (name, "InfoNCE pwe"))
-        cells.append(Cell({"method": name, "k": k}, StepTime(config=mine, reference=other, seconds=seconds)))
+        task = _steps.StepTime(config=mine, reference=other, seconds=seconds)
+        cells.append(Cell({"method": name, "k": k}, task))
     minor = "M3G incurs a minor overhead (here: a step takes at most 1.5 times as long)"
     rises = "The overhead of M3G rises with k, as its cost n^k does"
     claims: list[Within | Trend] = [Within(minor, "Section 5, Figure 4", "ratio", {"method": M3G}, high=1.5)]

@@ -10,6 +10,7 @@ import _gaussian
 import _jeon
 import _koromilas
 import _sem
+import _steps
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -18,7 +19,6 @@ from mvcl import metrics, studies, training
 from mvcl.studies import Found
 
 cifar = training.config_module(studies.find("cifar"))
-steps = training.config_module(studies.find("piran_figure4"))
 variance = training.config_module(studies.find("shidani_variance"))
 
 
@@ -131,7 +131,7 @@ def test_steps_take_turns():
         order.append(name)
         return float(len(name)), {}
 
-    found = steps.turns({name: SimpleNamespace(step=partial(step, name)) for name in ("a", "bb")}, 0.0)
+    found = _steps.turns({name: SimpleNamespace(step=partial(step, name)) for name in ("a", "bb")}, 0.0)
     assert found == {"a": [1.0] * 5, "bb": [2.0] * 5}
     assert order[4:10] == ["a", "bb", "bb", "a", "a", "bb"]  # after two steps of each to warm up
 

@@ -184,6 +184,9 @@ SETTINGS = {
     (J + "table1", "paper"): lambda f, c: (
         c.examples * c.views.k == {"CIFAR-10": 2048, "ImageNet-100": 1024}[f["data"]]
     ),
+    (J + "resources", "paper"): lambda f, c: (
+        c.examples * c.views.k == {"CIFAR-10": 2048, "ImageNet-100": 1024}[f["data"]]
+    ),
     (J + "figure3", "paper"): lambda f, c: c.train.epochs == f["epochs"],
     (J + "figure3", "small"): lambda f, c: (
         (c.train.epochs * c.views.k in (80, 120, 240), c.examples * c.views.k) == (True, 512)

@@ -1,0 +1,119 @@
+"""Jeon 2025, Section 5.3: time and memory of a step of 8 views beside one of 2 views of four times the images.
+
+No training: steps of two programs in turn.
+Source: Sections 5.3 and 5.4.1; recipes `jeon/dsf` and `jeon/imagenet100`, small `digits`.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import _jeon
+import _rows
+import _steps
+
+from mvcl import data, studies
+from mvcl.studies import Cell, Claim, Measure, Study, Values
+from mvcl.training import Config
+
+_ABOUT = """\
+A step of loss_avg, fea_avg and DSF on 8 views beside one of MoCo on 2 views of four times the images, the baseline
+with as many views a batch: the median over steps in turn of the ratio of their times, and the memory of the compiled
+step, its arguments and temporaries. A seed is a repetition. "total" is the time of the whole run above the baseline's
+at the printed epochs, whose steps are 1.25 (CIFAR-10: 250 of 256 images, 800 of 1,024) and 1.33 times the baseline's
+(ImageNet-100: 100 of 128, 300 of 512). Reading images on the host is not in it, of which the 8 views need a third. On
+a CPU the times are those of computation by the process, on other devices those of a clock."""
+_ABOUT_SMALL = f"""\
+{_ABOUT}
+
+Here on {_jeon.ON_DIGITS} 64 images of 8 views and 256 of 2; no accuracy is measured."""
+_METHODS = ("loss_avg", "fea_avg", "DSF")
+# The most that the paper has of the time of a run above the baseline's, in per cent.
+_LIMITS = {"CIFAR-10": 10, "ImageNet-100": 4}
+_STEPS = {"CIFAR-10": (250 / 256) / (800 / 1024), "ImageNet-100": (100 / 128) / (300 / 512)}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Resources(_steps.StepTime):
+    """`StepTime`, with the memory of both and the time of a run; a `Task`."""
+
+    steps: float
+    """Steps of the run by those of the reference's."""
+
+    def run(self, folder: Path, seed: int) -> Sequence[Values]:
+        """ "ratio" and the milliseconds, "memory" in MB and "more memory", "total": per cent above the reference."""
+        [found] = super().run(folder, seed)
+        mine, other = (_steps.memory(_steps.running(config)) for config in (self.config, self.reference))
+        of_run = {"memory": mine, "more memory": 100 * (mine / other - 1)}
+        return [found | of_run | {"total": 100 * (found["ratio"] * self.steps - 1)}]
+
+
+def paper(seeds: int = 3, *, images: Literal["random", "own"] = "random") -> Study:
+    """CIFAR-10 with MoCo v2 and ResNet-18, ImageNet-100 with MoCo v3 and ViT-S/16.
+
+    Args:
+      images: random ones of the same size, which cost a step as much, or the data set's.
+    """
+    found = {}
+    for name, source, size in (("CIFAR-10", "cifar10", 32), ("ImageNet-100", "imagenet100", 224)):
+        for method in (*_METHODS, "MoCo"):
+            config = _jeon.on_images(method, source, "released")
+            drawn = data.Synthetic(
+                image_size=size, examples=_steps.BATCHES * config.train.batch_size, classes=10
+            )
+            found[name, method] = studies.changed(config, {"data": drawn} if images == "random" else {})
+    cost = "one GPU, 10 minutes, estimated"
+    return _study(found, 60.0, about=_ABOUT, seeds=seeds, cost=cost)
+
+
+def small(seeds: int = 5) -> Study:
+    """Digits, 64 images of 8 views and 256 of 2."""
+    base = studies.changed(_jeon.digits_of(8), {"views.strategy": "fixed", "train.batch_size": 256})
+    found = {("digits", method): config for method, config in _jeon.on_digits(base).items()}
+    return _study(found, 2.0, about=_ABOUT_SMALL, seeds=seeds, cost="2 CPU cores, 3 minutes, estimated")
+
+
+def smoke(seeds: int = 2) -> Study:
+    """Five steps of a small network on random vectors."""
+    found = {("random", method): config for method, config in _jeon.smoke(4).items() if method != "MoCo"}
+    found["random", "MoCo"] = found["random", "DSF"]
+    return _study(found, 0.0, about=_ABOUT, seeds=seeds, cost="seconds")
+
+
+def _study(configs: Mapping[tuple[str, str], Config], seconds: float, **scale: Any) -> Study:
+    quiet = {"train.log_every": 10**6, "train.evaluate_every": 0}
+    cells = []
+    for name, method in (of for of in configs if of[1] != "MoCo"):
+        mine, other = (studies.changed(configs[name, of], quiet) for of in (method, "MoCo"))
+        steps = _STEPS.get(name, _STEPS["CIFAR-10"])
+        task = Resources(config=mine, reference=other, seconds=seconds, steps=steps)
+        cells.append(Cell({"data": name, "method": method}, task))
+    names = list(dict.fromkeys(name for name, _ in configs))
+    others = _rows.levels("method", _METHODS[:2])
+    same = "memory remains constant (here: within 5 % of the baseline's)"
+    identical = "the methods of 8 views take the same time (here: within a twentieth of the baseline's)"
+    claims: list[Claim] = [
+        *_rows.within("Section 5.3", "more memory", (-5, 5), [(same, {}, [])]),
+        *_rows.within("Section 5.4.1", "ratio", (-0.05, 0.05), [(identical, {"method": "DSF"}, others)]),
+    ]
+    for name in names:
+        if name in _LIMITS:
+            text = f"a run takes at most {_LIMITS[name]} % longer, {name}"
+            row: _rows.Row = (text, {"data": name, "method": "DSF"}, [])
+            claims += _rows.within("Section 5.3", "total", (-float("inf"), _LIMITS[name]), [row])
+    return Study(
+        title="Jeon 2025, Section 5.3: time and memory of 8 views at an equal number of views in a batch",
+        cells=cells,
+        measures=(
+            Measure("ratio", label="time of a step by MoCo's", digits=2, better="lower"),
+            Measure("total", label="time of a run above MoCo's, %", better="lower"),
+            Measure("memory", label="memory of a step, MB", better="lower"),
+            Measure("more memory", label="memory above MoCo's, %", better="lower"),
+            Measure("milliseconds", label="step, ms", better="lower"),
+            Measure("reference", label="step of MoCo, ms", better=""),
+        ),
+        claims=claims,
+        reference={"method": "DSF"},
+        **scale,
+    )
