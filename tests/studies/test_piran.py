@@ -1,5 +1,6 @@
 """What the studies of Piran 2024 compute of their own."""
 
+import itertools
 import math
 
 import pytest
@@ -96,3 +97,32 @@ def test_the_groups_that_a_page_names_are_those_of_its_cells():
             words = study.about.replace("\n", " ")
             named = {int(word.split()[0]) for word in words.split("groups of ")[1:]}
             assert named <= groups, (name, scale)
+
+
+@pytest.mark.parametrize(
+    ("name", "instances", "m3g"),
+    [
+        ("digits", {128}, {128}),
+        ("cifar", {128}, {128}),
+        ("handwritten", {256, 16}, {256, 16}),
+        ("which_objective", {128, 32}, {128}),
+    ],
+)
+def test_m3g_compares_as_many_instances_as_the_others(name, instances, m3g):
+    """In every study of all objectives; beside M3G of six views, n^6 tuples, there are three others of its groups."""
+    study = studies.without_data(studies.scales(studies.find(name))["small"])
+    known = {cell.name: n for cell in study.cells if (n := getattr(cell.task, "instances", None))}
+    assert {*known.values()} == instances
+    assert {n for cell, n in known.items() if "m3g" in cell.lower()} == m3g
+    if name == "handwritten":
+        assert {cell.task.config.examples for cell in study.cells if hasattr(cell.task, "config")} == {256}
+        assert sum(n == 16 for n in known.values()) == 4
+
+
+@pytest.mark.parametrize("scale", ["paper", "small"])
+def test_no_claim_of_a_range_follows_from_another(scale):
+    """A claim whose range holds that of another, over the same cells, says nothing more."""
+    study = studies.without_data(studies.scales(studies.find("piran_figure3"))[scale])
+    for a, b in itertools.permutations(study.claims, 2):
+        if a.about(study) == b.about(study):
+            assert not (a.low <= b.low and b.high <= a.high), (a.text, b.text)
