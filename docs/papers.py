@@ -89,7 +89,7 @@ IDLE: dict[str, list[tuple[set[str], Callable[[Any], bool]]]] = {
     "Train": [({"epochs"}, lambda c: c.steps is not None), ({"steps"}, lambda c: c.steps is None)],
     "Optimizer": [
         ({"scaling"}, _off("reference_batch")),
-        ({"end_weight_decay", "decays"}, _off("weight_decay")),
+        ({"decays"}, _off("weight_decay", "end_weight_decay")),
         ({"warmup_share"}, lambda c: bool(c.warmup_epochs)),
         ({"warmup_epochs"}, lambda c: bool(c.warmup_share)),
     ],
