@@ -37,7 +37,7 @@ COST = {
     "Checkpoint": {"every_steps", "keep"},
     "Mesh": {"slices", "data", "fsdp"},
     "Evaluation": {"batch_size", "baselines", "seed"},
-    "Sem": {"watch_epochs", "paper", "as_released"},
+    "Sem": {"watch_epochs"},
     "Source": {"path", "directory", "seed", "draw_seed", "scaling_file"},
 }
 # Sources of views that are given, so that no policy draws them.
@@ -48,6 +48,7 @@ OFF: dict[str, dict[str, Any]] = {
     "Optimizer": {"clip_norm": None, "end_weight_decay": None},
     "Views": {"global_views": None, "policies": (), "round_to": None},
     "MultiEncoder": {"fusion": None, "encoders": ()},
+    "Sem": {"paper": False, "as_released": False},
     "Supervised": {"encoders": (), "regression": "absolute"},
     "Classification": {"of": "", "knn_head": False},
     "LinearProbe": {"policy": None, "nesterov": False},

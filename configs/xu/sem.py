@@ -47,10 +47,18 @@ import dataclasses
 from functools import partial
 
 from mvcl import data, evaluation, losses, methods, models
-from mvcl.training import AdamW, Checkpoint, Config, Train
+from mvcl.training import AdamW, Checkpoint, Config, Train, Views
 
+_TABLES = data.Tables(  # released, dataloader.py
+    views=(),  # released, dataloader.py: all
+    scaling=("none",),  # released, dataloader.py; but for those that say so
+    labels="",  # ours: found by their usual names
+    skip_last=0,  # released, dataloader.py
+    held_out=False,  # released, dataloader.py: clusters are of all examples
+)
 _CLUSTERING = evaluation.Clustering(  # paper, Table 2
     features="head",  # paper, 4.1
+    clusters=0,  # paper, 4.1: the number of classes
     runs=1,  # released, train.py
     starts=100,  # released, metric.py
     mini_batch_above=10_000,  # released, metric.py
@@ -63,6 +71,7 @@ def _sem(source: data.Source, method: methods.Sem, *, rounds: int, every_steps: 
     """SEM with so many rounds of `method.update_epochs` after its `method.pretrain_epochs`."""
     return Config(
         data=source,
+        views=Views(strategy="growing"),  # released, train.py: a batch counts examples
         head=models.IdentityHead(),  # ours: not used, the method has its own networks
         objective=losses.all_pairs(  # paper, Eq. 2
             pair=partial(losses.nt_xent, temperature=1.0),  # released, loss.py
@@ -73,6 +82,12 @@ def _sem(source: data.Source, method: methods.Sem, *, rounds: int, every_steps: 
         optimizer=AdamW(  # paper, Algorithm 1: Adam
             learning_rate=3e-4,  # released, train.py
             end_learning_rate=3e-4,  # released, train.py: constant
+            reference_batch=None,  # released, train.py
+            warmup_epochs=0.0,  # released, train.py: constant
+            warmup_share=0.0,  # released, train.py: constant
+            b1=0.9,  # released, train.py: PyTorch's
+            b2=0.999,  # released, train.py: PyTorch's
+            eps=1e-8,  # released, train.py: PyTorch's
             weight_decay=0.0,  # released, train.py
         ),
         train=Train(
@@ -133,7 +148,11 @@ def handwritten() -> Config:
     The released code (3 seeds, docs/how_to/sem.md): ACC 82.6 ± 0.3 %, NMI 82.3 ± 0.4 %, and after round 1 85.3 ± 1.1 %,
     86.9 ± 0.3 %. `mvcl study control_sem_training --data handwritten.mat` trains its parts.
     """
-    source = data.Tables(path="handwritten.mat", scaling=("minmax",))  # released, dataloader.py
+    source = dataclasses.replace(
+        _TABLES,
+        path="handwritten.mat",  # released, dataloader.py
+        scaling=("minmax",),  # released, dataloader.py
+    )
     return dataclasses.replace(tables(), data=source)
 
 
@@ -145,7 +164,7 @@ def tables() -> Config:
     --method.clusters 8. The run folder then has clusters.csv (a cluster for each id), refresh.jsonl (the weights of
     the pairs of views over time), scaling.json (for new data: --data.scaling-file) and report.html.
     """
-    source = data.Tables(scaling=("minmax",))  # released, dataloader.py
+    source = dataclasses.replace(_TABLES, scaling=("minmax",))  # released, dataloader.py
     method = _networks(50, watch_epochs=10)  # ours
     return _several(_sem(source, method, rounds=2, every_steps=500))  # ours
 
@@ -164,7 +183,8 @@ def digits_views() -> Config:
         features=128,  # ours
         embedding=64,  # ours
     )
-    return _several(_sem(data.DigitsViews(), method, rounds=2, every_steps=500))  # ours
+    source = data.DigitsViews(views=(), noise=False, scaling=("minmax",), held_out=False)  # ours
+    return _several(_sem(source, method, rounds=2, every_steps=500))  # ours
 
 
 def dha() -> Config:
@@ -175,7 +195,7 @@ def dha() -> Config:
     Cost: 2 minutes*; 0.018 PFLOP.
     Paper: ACC 80.9 ± 1.9 %, NMI 84.1 ± 0.9 %.
     """
-    source = data.Tables(path="DHA.mat", scaling=("none",))  # released, dataloader.py
+    source = dataclasses.replace(_TABLES, path="DHA.mat")  # released, dataloader.py
     method = _released(300, watch_epochs=50)  # released, train.py; watch_epochs: ours
     return _sem(source, method, rounds=1, every_steps=200)  # released, train.py
 
@@ -189,7 +209,8 @@ def ccv() -> Config:
     Cost: 23 minutes*; 0.325 PFLOP.
     Paper: ACC 39.4 ± 0.7 %, NMI 35.5 ± 0.4 %.
     """
-    source = data.Tables(  # paper, Table 1
+    source = dataclasses.replace(  # paper, Table 1
+        _TABLES,
         path="CCV",  # released
         views=("STIP", "SIFT", "MFCC"),  # released, dataloader.py
         scaling=("minmax", "none", "none"),  # released, dataloader.py
@@ -205,7 +226,7 @@ def nuswide() -> Config:
     Cost: 11 minutes*; 0.151 PFLOP.
     Paper: ACC 60.4 ± 0.4 %, NMI 34.9 ± 0.7 %.
     """
-    source = data.Tables(path="NUSWIDE.mat", scaling=("none",), skip_last=1)  # released, dataloader.py
+    source = dataclasses.replace(_TABLES, path="NUSWIDE.mat", skip_last=1)  # released, dataloader.py
     return _sem(source, _released(25, watch_epochs=25), rounds=4)  # released, train.py; watch_epochs: ours
 
 
@@ -218,7 +239,7 @@ def caltech() -> Config:
     Cost: 10 minutes*; 0.148 PFLOP.
     Paper: ACC 87.2 ± 0.3 %, NMI 80.3 ± 0.5 %.
     """
-    source = data.Tables(path="Caltech.mat", scaling=("minmax",))  # released, dataloader.py
+    source = dataclasses.replace(_TABLES, path="Caltech.mat", scaling=("minmax",))  # released, dataloader.py
     method = _released(100, watch_epochs=20)  # paper, 4.3; watch_epochs: ours
     return _sem(source, method, rounds=4)  # paper, 4.3: updated 4 times
 
@@ -241,7 +262,7 @@ def youtubevideo() -> Config:
     Cost: 1.4 hours*; 1.21 PFLOP.
     Paper: ACC 31.3 ± 1.1 %, NMI 31.1 ± 0.9 %.
     """
-    source = data.Tables(path="Video-3V.mat", scaling=("none",))  # released, dataloader.py
+    source = dataclasses.replace(_TABLES, path="Video-3V.mat")  # released, dataloader.py
     real = _sem(source, _released(25, watch_epochs=25), rounds=1)  # released, train.py; watch_epochs: ours
     clustering = dataclasses.replace(_CLUSTERING, svm_share=0)  # released, test.py
     return dataclasses.replace(real, evaluation=clustering)

@@ -19,8 +19,6 @@ LIBRARY = tuple(
 # Options of objectives that a method sets, or that change no value.
 FROM_METHOD = {"normalize", "mask", "axis_name", "block_size", "extra_negatives", "weights", "key", "queue"}
 FROM_METHOD |= {"global_views", "max_operations"}
-# Not strict yet.
-LATER = ("xu/sem",)
 
 
 def classes():
@@ -122,7 +120,7 @@ def name(file):
     return f"{file.parent.name}/{file.stem}"
 
 
-@pytest.mark.parametrize("file", [file for file in FILES if name(file) not in LATER], ids=name)
+@pytest.mark.parametrize("file", FILES, ids=name)
 def test_a_recipe_states_every_setting(file, monkeypatch):
     """Also those that are at their default: a change of a default is then no change of the recipe."""
     calls = Calls(monkeypatch, ROOT / "configs", *LIBRARY)
