@@ -75,7 +75,10 @@ IDLE: dict[str, list[tuple[set[str], Callable[[Any], bool]]]] = {
         ({"blur_sigma", "blur_kernel"}, _off("blur_probability")),
         ({"brightness", "contrast", "saturation", "hue"}, _off("jitter_probability")),
         ({"jitter_probability"}, _off("brightness", "contrast", "saturation", "hue")),
-        ({f"rand_augment_{x}" for x in ("magnitude", "deviation", "probability")}, _off("rand_augment_ops")),
+        (
+            {f"rand_augment_{x}" for x in ("magnitude", "deviation", "kind", "probability")},
+            _off("rand_augment_ops"),
+        ),
         ({"solarise_threshold"}, _off("solarise_probability")),
         ({"erase_scale"}, _off("erase_probability")),
         ({"crop_scale", "crop_ratio"}, lambda c: c.crop_padding or not c.random_crop),

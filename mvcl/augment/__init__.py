@@ -7,6 +7,7 @@ from mvcl import _lazy
 if TYPE_CHECKING:
     from mvcl.augment._colour import (
         RAND_AUGMENT,
+        RAND_AUGMENT_TIMM,
         color_jitter,
         grayscale,
         normalise,

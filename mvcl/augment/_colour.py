@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial, wraps
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -208,6 +209,31 @@ def _moved(x: jax.Array, matrix: tuple[ArrayLike, ...]) -> jax.Array:
     return jnp.where(inside, x[source_column, jnp.arange(x.shape[1])[None, :, None], source_row], 0.0)
 
 
+def _moved_smoothly(x: jax.Array, matrix: tuple[ArrayLike, ...], fill: jax.Array) -> jax.Array:
+    """Pillow's `transform(size, AFFINE, matrix, BICUBIC, fillcolor=fill)`: cubic convolution (Keys 1981, a = -1) of
+    four by four pixels, those beyond the border as at it; `fill`, one number or one per channel, where the centre is
+    beyond."""
+    a, b, c, d, e, f = (jnp.asarray(entry, jnp.float32) for entry in matrix)
+    column = jnp.arange(x.shape[0])[:, None, None] + 0.5
+    row = jnp.arange(x.shape[2])[None, None, :] + 0.5
+    u, v = a * column + b * row + c, d * column + e * row + f
+    inside = (u >= 0) & (u < x.shape[0]) & (v >= 0) & (v < x.shape[2])
+
+    def taps(place: jax.Array, size: int) -> list[tuple[jax.Array, jax.Array]]:
+        """Pixel and weight of each of the four."""
+        first = jnp.floor(place - 0.5)
+        t = place - 0.5 - first
+        weights = (-t + 2 * t**2 - t**3, 1 - 2 * t**2 + t**3, t + t**2 - t**3, t**3 - t**2)
+        pixels = [jnp.clip(first.astype(jnp.int32) + k, 0, size - 1) for k in (-1, 0, 1, 2)]
+        return list(zip(pixels, weights))
+
+    channels, total = jnp.arange(x.shape[1])[None, :, None], jnp.zeros(x.shape)
+    for i, across in taps(u, x.shape[0]):
+        for j, down in taps(v, x.shape[2]):
+            total += across * down * x[i, channels, j]
+    return jnp.where(inside, unit(total), fill.reshape(1, -1, 1))
+
+
 # fmt: off
 RAND_AUGMENT = (
     "identity", "shear_x", "shear_y", "translate_x", "translate_y", "rotate", "brightness", "saturation", "contrast",
@@ -215,58 +241,89 @@ RAND_AUGMENT = (
 )
 # fmt: on
 """Names of the operations of `rand_augment_op`, by their number."""
+RAND_AUGMENT_TIMM = ("invert", *RAND_AUGMENT[1:], "solarise_add")
+"""Those of its kind "timm"."""
 
 
-@_on_image
-def rand_augment_op(image: jax.Array, op: ArrayLike, magnitude: ArrayLike, sign: ArrayLike = 1) -> jax.Array:
+@partial(jax.jit, static_argnames="kind")
+def rand_augment_op(
+    image: ArrayLike,
+    op: ArrayLike,
+    magnitude: ArrayLike,
+    sign: ArrayLike = 1,
+    kind: Literal["torchvision", "timm"] = "torchvision",
+    fill: ArrayLike = 0.0,
+) -> jax.Array:
     """One operation of RandAugment by its number, which may be traced.
 
     Cubuk 2019 (arXiv 1909.13719) with torchvision's ranges, t = magnitude / 30: shear by 0.3 t, translate by
     trunc(150/331 t side) pixels, rotate by 30 t degrees, brightness, saturation, contrast and sharpness by
     1 + 0.9 t, posterize to 8 - round(4 t) bits, solarise at 1 - t; autocontrast and equalize have no
-    magnitude.
+    magnitude. Moves take the nearest pixel, and black beyond.
+
+    "timm" has the 15 operations of its `rand-m9-mstd0.5-inc1`, as DeiT's code names it (timm, auto_augment.py): invert
+    in place of the identity; solarise_add, int(110 t) levels more below 128; translate by 0.45 t side, posterize to
+    4 - int(4 t) bits, solarise at 256 - int(256 t) of 255, blends by 0.1 at least; bicubic moves, and `fill` beyond.
 
     The five geometric operations share one gather and the four blending ones share one blend, since under `vmap` every
     branch is computed for every image.
 
     Args:
-      op: integer, an index into RAND_AUGMENT.
+      image: (height, width, 1 or 3), uint8 or floating in [0, 1].
+      op: integer, an index into RAND_AUGMENT, or of "timm" into RAND_AUGMENT_TIMM.
       magnitude: in [0, 30].
       sign: 1 or -1, the direction of geometric and blending operations.
+      kind: whose operations; not traced.
+      fill: with "timm", what is beyond the image: one number in [0, 1], or one per channel.
+
+    Returns:
+      float32 of the same shape.
     """
-    x, op = image, jnp.asarray(op)
+    x, op, timm = inner(image), jnp.asarray(op), kind == "timm"
+    names = RAND_AUGMENT_TIMM if timm else RAND_AUGMENT
     level = jnp.asarray(magnitude, jnp.float32) / 30
     signed = sign * level
 
     def only(name: str, value: ArrayLike, otherwise: ArrayLike = 0.0) -> jax.Array:
-        return jnp.where(op == RAND_AUGMENT.index(name), value, otherwise)
+        return jnp.where(op == names.index(name), value, otherwise)
 
     def among(first: str, last: str) -> jax.Array:
-        return (op >= RAND_AUGMENT.index(first)) & (op <= RAND_AUGMENT.index(last))
+        return (op >= names.index(first)) & (op <= names.index(last))
 
     width, _, height = x.shape
     turn = jnp.deg2rad(only("rotate", 30 * signed))
     cos, sin, middle, centre = jnp.cos(turn), jnp.sin(turn), width / 2, height / 2
+    right, down = (
+        0.45 * side * signed if timm else jnp.trunc(150 / 331 * side * signed) for side in (width, height)
+    )
     moves = (
         cos,
         -sin + only("shear_x", 0.3 * signed),
-        middle - cos * middle + sin * centre - only("translate_x", jnp.trunc(150 / 331 * width * signed)),
+        middle - cos * middle + sin * centre - only("translate_x", right),
         sin + only("shear_y", 0.3 * signed),
         cos,
-        centre - sin * middle - cos * centre - only("translate_y", jnp.trunc(150 / 331 * height * signed)),
+        centre - sin * middle - cos * centre - only("translate_y", down),
     )
-    x = jnp.where(among("shear_x", "rotate"), _moved(x, moves), x)
+    moved = _moved_smoothly(x, moves, jnp.asarray(fill, jnp.float32)) if timm else _moved(x, moves)
+    x = jnp.where(among("shear_x", "rotate"), moved, x)
 
     blends = among("brightness", "sharpness")
     if x.shape[1] == 1:
-        blends &= op != RAND_AUGMENT.index("saturation")
+        blends &= op != names.index("saturation")
     target = only("saturation", _luma(x), only("contrast", _mean_luma(x), only("sharpness", _smooth(x))))
-    x = _blend(target, x, jnp.where(blends, 1 + 0.9 * signed, 1.0))
+    x = _blend(target, x, jnp.where(blends, jnp.maximum(1 + 0.9 * signed, 0.1), 1.0))
 
-    x = only("posterize", _posterize(x, 8 - jnp.round(4 * level)), x)
-    x = only("solarise", jnp.where(x < 1 - level, x, 1 - x), x)
+    bits = 4 - jnp.floor(4 * level) if timm else 8 - jnp.round(4 * level)
+    x = only("posterize", _posterize(x, bits), x)
+    bright = to_bytes(x) >= 256 - jnp.floor(256 * level) if timm else x >= 1 - level
+    x = only("solarise", jnp.where(bright, 1 - x, x), x)
     x = only("autocontrast", _autocontrast(x), x)
-    return only("equalize", _equalize(x), x)
+    x = only("equalize", _equalize(x), x)
+    if timm:
+        x = only("invert", 1 - x, x)
+        more = jnp.minimum(x + jnp.floor(110 * level) / 255, 1)
+        x = only("solarise_add", jnp.where(to_bytes(x) < 128, more, x), x)
+    return outer(x)
 
 
 @_on_image

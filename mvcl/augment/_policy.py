@@ -7,7 +7,7 @@ The published policies of colour images end with ImageNet's mean and deviation, 
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 """Mean of ImageNet's pixels in [0, 1], by channel."""
@@ -57,6 +57,8 @@ class Policy:
     """RandAugment magnitude, 0 to 30 as torchvision counts; the 9 of 10 of Cubuk's code and of timm is 27."""
     rand_augment_deviation: float = 0.0
     """Standard deviation of the magnitude, drawn for each operation and clipped to [0, 30]; timm's 0.5 is 1.5."""
+    rand_augment_kind: Literal["torchvision", "timm"] = "torchvision"
+    """Operations: torchvision's; or timm's 15 of DeiT's code, each applied with probability 1/2 (`rand_augment_op`)."""
     rand_augment_probability: float = 1.0
     """Probability of RandAugment, all its operations together."""
     jitter_probability: float = 0.8
@@ -180,6 +182,7 @@ def dsf(image_size: int = 32, **overrides: Any) -> Policy:
     published = {
         **{"rand_augment_ops": 2, "rand_augment_magnitude": 9.0},  # released: two operations, magnitude 9
         **{"rand_augment_deviation": 0.0, "rand_augment_probability": 0.5},  # released: applied to half
+        "rand_augment_kind": "torchvision",  # released
         **{"mean": CIFAR_MEAN, "std": CIFAR_STD},  # released
     }
     return moco_v2(image_size, **{**published, **overrides})

@@ -79,7 +79,8 @@ def apply_policy(policy: Policy, key: ArrayLike, image: ArrayLike, *, cropped: b
     """
     # One call for all numbers, since threefry calls take longest to compile.
     ops, share = policy.rand_augment_ops, policy.rand_augment_probability
-    sizes = {**_DRAWS, "rand_augment": 3 * ops, "rand_augmented": int(ops > 0 and share < 1)}
+    each = 4 if policy.rand_augment_kind == "timm" else 3
+    sizes = {**_DRAWS, "rand_augment": each * ops, "rand_augmented": int(ops > 0 and share < 1)}
     stops = np.cumsum(list(sizes.values()))
     drawn = dict(zip(sizes, jnp.split(jax.random.uniform(key, (int(stops[-1]),)), stops[:-1])))
     (height, width), side, around = jnp.shape(image)[:2], policy.image_size, policy.crop_padding
@@ -94,7 +95,7 @@ def apply_policy(policy: Policy, key: ArrayLike, image: ArrayLike, *, cropped: b
             image = jnp.pad(jnp.asarray(image), ((around, around), (around, around), (0, 0)), mode="reflect")
         x = _geometry.crop_and_resize(image, box, side, mirror)
     if ops and share:
-        changed = _rand_augment(policy, drawn["rand_augment"].reshape(ops, 3), x)
+        changed = _rand_augment(policy, drawn["rand_augment"].reshape(ops, each), x)
         x = changed if share == 1 else _colour.choose(drawn["rand_augmented"][0] < share, changed, x)
     strengths = (policy.brightness, policy.contrast, policy.saturation)
     if policy.jitter_probability and (any(strengths) or policy.hue):
@@ -124,13 +125,19 @@ def apply_policy(policy: Policy, key: ArrayLike, image: ArrayLike, *, cropped: b
 
 
 def _rand_augment(policy: Policy, draws: jax.Array, image: jax.Array) -> jax.Array:
-    """RandAugment's operations one after the other, from three uniform numbers each: operation, sign, magnitude."""
+    """RandAugment's operations one after the other, from uniform numbers each: operation, sign, magnitude; and of timm
+    whether the operation is applied, half of them, with the policy's mean beyond the image."""
+    timm = policy.rand_augment_kind == "timm"
+    names = _colour.RAND_AUGMENT_TIMM if timm else _colour.RAND_AUGMENT
+    of_kind: Any = {"kind": policy.rand_augment_kind, "fill": np.round(255 * np.asarray(policy.mean)) / 255}
 
     def layer(i: jax.Array, x: jax.Array) -> jax.Array:
-        op = jnp.floor(draws[i, 0] * len(_colour.RAND_AUGMENT))
+        op = jnp.floor(draws[i, 0] * len(names))
         normal = jax.scipy.special.ndtri(jnp.clip(draws[i, 2], 1e-6, 1 - 1e-6))
         magnitude = jnp.clip(policy.rand_augment_magnitude + policy.rand_augment_deviation * normal, 0, 30)
-        return _colour.rand_augment_op(x, op, magnitude, jnp.where(draws[i, 1] < 0.5, -1.0, 1.0))
+        sign = jnp.where(draws[i, 1] < 0.5, -1.0, 1.0)
+        changed = _colour.rand_augment_op(x, op, magnitude, sign, **of_kind)
+        return _colour.choose(draws[i, 3] < 0.5, changed, x) if timm else changed
 
     return jax.lax.fori_loop(0, len(draws), layer, image)
 

@@ -1,5 +1,6 @@
 """Train a config: in a folder, with several seeds, or from the encoder of another run."""
 
+import dataclasses
 import math
 import tempfile
 from collections.abc import Callable, Iterator
@@ -163,7 +164,7 @@ def traced(folder: Path, steps: int, step: int, last: int) -> Iterator[Hook]:
         yield hook
 
 
-def finetune_config(run: Path, source: data.Source | None = None) -> Config:
+def finetune_config(run: Path, source: data.Source | None = None, replicas: int = 8) -> Config:
     """The default config of `mvcl finetune`: train the encoder and a new linear layer on labelled images.
 
     Shidani 2024, Table 2, the recipe of its transfer results (Table 3): SGD with momentum 0.9, learning rate 1e-3 x
@@ -180,17 +181,21 @@ def finetune_config(run: Path, source: data.Source | None = None) -> Config:
     epoch shows each of the N images k times, in N / 512 steps. In DeiT's code (RASampler, with 3 repeats) an epoch has
     N views, so N / 1024 steps here: its 300 epochs are 150 of ours. The paper does not say which epoch it means.
 
-    RandAugment's 9/0.5 is on timm's scale of 10, which is 27 and 1.5 on torchvision's scale of 30, here. The ranges are
-    as timm's, in its increasing form, which DeiT has. But timm applies each drawn operation with probability 1/2, here
-    always; it has Invert and SolarizeAdd, here there is the identity; at 9 it posterises to 1 bit, here to 4; and it
-    interpolates moved pixels and fills borders with the mean colour, here nearest pixels and black.
+    RandAugment's 9/0.5 is on timm's scale of 10, which is 27 and 1.5 on the scale of 30, here; the operations are those
+    of DeiT's code, timm's in its increasing form. That the paper means them is an inference from the names.
+
+    The table's BatchNorm is not synchronised over replicas, whose number the paper does not give: a ResNet has batch
+    statistics of as many groups of views.
 
     Args:
       run: folder of the run whose encoder is fine-tuned.
       source: labelled images; None uses the run's source.
+      replicas: groups of views with batch statistics of their own; 8 of 128 views by default, which is ours.
     """
     pretrained = load(run)
-    pretraining = pretrained.policies[0]
+    pretraining, encoder = pretrained.policies[0], pretrained.encoder
+    if isinstance(encoder, models.ResNet) and encoder.norm == "batch":
+        encoder = dataclasses.replace(encoder, batch_groups=replicas, batch_rows="consecutive")
     policy = augment.evaluation(  # paper: no other step
         pretraining.image_size,
         random_crop=True,  # ours: DeiT's, as the next three
@@ -200,6 +205,7 @@ def finetune_config(run: Path, source: data.Source | None = None) -> Config:
         rand_augment_ops=2,  # paper: RandAugment 9/0.5, as said above
         rand_augment_magnitude=27.0,
         rand_augment_deviation=1.5,
+        rand_augment_kind="timm",  # paper: DeiT's names
         rand_augment_probability=1.0,
         erase_probability=0.25,  # paper
         erase_scale=(0.02, 1 / 3),  # ours: DeiT's
@@ -209,7 +215,7 @@ def finetune_config(run: Path, source: data.Source | None = None) -> Config:
     return Config(
         data=pretrained.data if source is None else source,
         views=Views(k=2, policy=policy, strategy="growing"),  # paper: 2 repeated augmentations
-        encoder=pretrained.encoder,
+        encoder=encoder,
         head=models.IdentityHead(),
         method=methods.Supervised(mixup=0.8, cutmix=1.0, label_smoothing=0.0, zero_head=True),  # paper
         optimizer=Sgd(  # paper; 256 views are 128 images with 2 views each

@@ -183,6 +183,47 @@ def test_rand_augment_operations_by_traced_number(name, sign):
         assert difference(ours, theirs) <= 2
 
 
+@pytest.mark.parametrize(("tenths", "sign"), some([(9, 1), (3, -1)], fast=[(9, 1)]))
+def test_rand_augment_operations_of_timm(tenths, sign):
+    """timm/data/auto_augment.py, rand-m9-inc1: the level of its scale of 10, `t` below, by Pillow's functions."""
+    image = IMAGES["photograph"][:60, :80]
+    source, t, (width, height) = pillow(image), tenths / 10, (80, 60)
+    factor = max(0.1, 1 + 0.9 * t * sign)
+
+    def moved(*matrix):
+        return source.transform(
+            source.size, AFFINE, matrix, Image.Resampling.BICUBIC, fillcolor=(124, 116, 104)
+        )
+
+    added = [min(255, v + int(110 * t)) if v < 128 else v for v in range(256)]
+    expected = {
+        "invert": ImageOps.invert(source),
+        "shear_x": moved(1, 0.3 * t * sign, 0, 0, 1, 0),
+        "shear_y": moved(1, 0, 0, 0.3 * t * sign, 1, 0),
+        "translate_x": moved(1, 0, -0.45 * width * t * sign, 0, 1, 0),
+        "translate_y": moved(1, 0, 0, 0, 1, -0.45 * height * t * sign),
+        "rotate": source.rotate(30 * t * sign, Image.Resampling.BICUBIC, fillcolor=(124, 116, 104)),
+        "brightness": ImageEnhance.Brightness(source).enhance(factor),
+        "saturation": ImageEnhance.Color(source).enhance(factor),
+        "contrast": ImageEnhance.Contrast(source).enhance(factor),
+        "sharpness": ImageEnhance.Sharpness(source).enhance(factor),
+        "posterize": ImageOps.posterize(source, 4 - int(4 * t)),
+        "solarise": ImageOps.solarize(source, 256 - int(256 * t)),
+        "autocontrast": ImageOps.autocontrast(source),
+        "equalize": ImageOps.equalize(source),
+        "solarise_add": source.point(added * 3),
+    }
+    assert tuple(expected) == augment.RAND_AUGMENT_TIMM
+    fill = np.array([124, 116, 104]) / 255
+    apply = partial(augment.rand_augment_op, magnitude=3 * tenths, sign=sign, kind="timm", fill=fill)
+    for ours, (name, theirs) in zip(
+        jax.vmap(apply, in_axes=(None, 0))(image, np.arange(15)), expected.items()
+    ):
+        far = np.abs(255 * np.asarray(ours, np.float64) - np.asarray(theirs, np.float64)) > 2
+        # single precision: at the border a pixel's centre may be inside or beyond
+        assert far.mean() < (2e-3 if name in ("rotate", "shear_x", "shear_y") else 1e-12), name
+
+
 @pytest.mark.parametrize("name", some(["small", "grey noise"], fast=["small"]))
 def test_color_jitter_applies_its_steps_in_order(name):
     image = IMAGES[name]

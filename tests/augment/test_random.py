@@ -161,3 +161,15 @@ def test_padded_crops_are_windows_of_the_reflected_image(rng, channels):
             left, upper = (int(7 * number) for number in numbers[:2])
             expected = padded[upper : upper + 12, left : left + 12]
             np.testing.assert_allclose(found, expected, atol=1e-3)
+
+
+def test_a_quarter_of_images_is_kept_by_two_operations_of_timm():
+    """Each is applied with probability 1/2, and changes this image but for one level of posterisation."""
+    steps = {"rand_augment_ops": 2, "rand_augment_magnitude": 27.0, "rand_augment_kind": "timm"}
+    plain = {"image_size": 6, "random_crop": False, "center_fraction": 1.0, "flip_probability": 0.0}
+    policy = augment.Policy(**plain, **steps, jitter_probability=0.0)
+    image = np.random.default_rng(0).uniform(0.1, 0.9, (6, 6, 3)).astype(np.float32)
+    keys = jax.random.split(jax.random.key(0), 4000)
+    views = jax.jit(jax.vmap(lambda key: augment.apply_policy(policy, key, image)))(keys)
+    kept = np.abs(np.asarray(views) - image).max((1, 2, 3)) < 1e-6
+    np.testing.assert_allclose(kept.mean(), 0.25, atol=0.03)

@@ -62,6 +62,6 @@ def test_a_page_has_the_cells_of_its_study_and_its_claims_follow_from_its_values
     for claim, stated in zip(study.claims, content["claims"], strict=True):
         answer, reason = claim.judge(found)
         assert (claim.text, claim.rule, answer) == (stated["text"], stated["rule"], stated["answer"])
-        numbers = r"[-+]?\d+\.\d\d"  # of values that are rounded to six digits: an end may differ in its last
+        numbers = r"[-+]?\d+\.\d+"  # of values that are rounded to six digits: an end may differ in its last
         reasons = [sorted(re.sub(numbers, "", text).split("; ")) for text in (reason, stated["reason"])]
         assert reasons[0] == reasons[1]

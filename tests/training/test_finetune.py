@@ -48,6 +48,7 @@ def test_default_is_table_2(pretrained):
     assert recipe.method.label_smoothing == 0
     randaugment = policy.rand_augment_ops, policy.rand_augment_magnitude, policy.rand_augment_deviation
     assert randaugment == (2, 27, 1.5)  # 9/0.5 on a scale of 10
+    assert policy.rand_augment_kind == "timm"
     assert policy.erase_probability == 0.25
 
 
