@@ -97,6 +97,7 @@ def _study(
         ),
         claims=_claims(tuple(bases), epochs, accuracy.name, names),
         along="epochs",
+        against=("updates", "relative compute", "PFLOP"),
         reference={"objective": SIMCLR, "batch": "growing"},
         **scale,
     )

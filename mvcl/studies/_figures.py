@@ -23,20 +23,25 @@ def plot(content: dict[str, Any], file: Path) -> None:
     from matplotlib.figure import Figure
 
     along, measure, cells = content["along"], content["measures"][0], content["cells"]
+    against = ["", *content.get("against", ())]  # of the horizontal axes, the measures after `along`
     with rc_context({"svg.hashsalt": "mvcl", "svg.fonttype": "none", "font.size": 9}):
-        figure = Figure(figsize=(7, 4 if along else 0.28 * len(cells) + 1.0), layout="constrained")
-        axes = figure.subplots()
-        (_plot_along if along else _plot_cells)(axes, content, measure["name"])
-        known = [of for of in content["baselines"].items() if measure["name"] in of[1]]
-        for (row, of), style in zip(known, (":", "--")):
-            value = of[measure["name"]]
-            (axes.axhline if along else axes.axvline)(value, color="#777777", ls=style, lw=1, label=row)
-        (axes.set_ylabel if along else axes.set_xlabel)(heading(measure))
-        axes.grid(axis="both" if along else "x", alpha=0.3)
-        if along and len(axes.get_legend_handles_labels()[0]) > 0:
-            axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
-        elif known:
-            axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=2, fontsize=8)
+        height = 4 * len(against) if along else 0.28 * len(cells) + 1.0
+        figure = Figure(figsize=(7, height), layout="constrained")
+        for axes, other in zip(np.atleast_1d(figure.subplots(len(against))), against):
+            if along:
+                _plot_along(axes, content, measure["name"], other)
+            else:
+                _plot_cells(axes, content, measure["name"])
+            known = [of for of in content["baselines"].items() if measure["name"] in of[1]]
+            for (row, of), style in zip(known, (":", "--")):
+                value = of[measure["name"]]
+                (axes.axhline if along else axes.axvline)(value, color="#777777", ls=style, lw=1, label=row)
+            (axes.set_ylabel if along else axes.set_xlabel)(heading(measure))
+            axes.grid(axis="both" if along else "x", alpha=0.3)
+            if along and len(axes.get_legend_handles_labels()[0]) > 0:
+                axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
+            elif known:
+                axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=2, fontsize=8)
         figure.savefig(file, format="svg", metadata={"Date": None})
 
 
@@ -54,22 +59,28 @@ def _plot_cells(axes: Any, content: dict[str, Any], measure: str) -> None:
     axes.set_ylim(len(cells) - 0.5, -0.5)
 
 
-def _plot_along(axes: Any, content: dict[str, Any], measure: str) -> None:
+def _plot_along(axes: Any, content: dict[str, Any], measure: str, other: str) -> None:
+    """Against the factor `along`, or where `other` names a measure, against its means."""
     along = content["along"]
     lines: dict[str, dict[Any, dict[str, Any]]] = {}
     for cell in content["cells"]:
         rest = ", ".join(str(level) for name, level in cell["factors"].items() if name != along)
-        lines.setdefault(rest, {})[cell["factors"][along]] = cell["intervals"][measure]
+        place = cell["intervals"][other]["mean"] if other else cell["factors"][along]
+        points = lines.setdefault(rest, {})
+        if place is not None and cell["intervals"][measure]["mean"] is not None:
+            points[place] = cell["intervals"][measure]
     for number, (name, points) in enumerate(lines.items()):
-        shown = {level: points[level] for level in sorted(points) if points[level]["mean"] is not None}
+        shown = {place: points[place] for place in sorted(points)}
         style = {"color": _COLOURS[number % len(_COLOURS)], "marker": _MARKERS[number % len(_MARKERS)]}
         y = [of["mean"] for of in shown.values()]
         bars = _bars([*shown.values()])
         axes.errorbar([*shown], y, yerr=bars, ms=4, capsize=2, lw=1.3, label=name or None, **style)
     levels = sorted({cell["factors"][along] for cell in content["cells"]})
-    if len(levels) <= 10 and max(levels) <= 16 * min(levels):
+    if other:
+        axes.set_xscale("log")
+    elif len(levels) <= 10 and max(levels) <= 16 * min(levels):
         axes.set_xticks(levels, [f"{level:g}" for level in levels])
-    axes.set_xlabel(along)
+    axes.set_xlabel(next((heading(m) for m in content["measures"] if m["name"] == other), along))
 
 
 def _bars(intervals: Sequence[dict[str, Any]]) -> list[list[float]]:

@@ -190,6 +190,8 @@ class Study:
     """Measures whose means are also drawn as a map with a block for each level of `columns`."""
     along: str | None = None
     """Factor on the horizontal axis of the figure, of numbers; None: a line for each cell."""
+    against: Sequence[str] = ()
+    """With `along`: measures that have a panel of the figure each, with their means on the horizontal axis."""
     unequal: str = ""
     """Why objectives of the cells compare different numbers of instances; needed if they do."""
     seeds: int = 5
@@ -220,7 +222,7 @@ class Study:
             for cell in every
             for n in (*cell.printed, *cell.deviations)
         ]
-        used += [("noise", name) for name in self.noise]
+        used += [("noise", name) for name in self.noise] + [("against", name) for name in self.against]
         for what, name in used + [(f"the claim {claim.text!r}", claim.measure) for claim in self.claims]:
             if name not in measures:
                 raise ValueError(f"{what} must be of a measure of {', '.join(measures)}, got {name!r}")

@@ -18,7 +18,7 @@ from mvcl.studies._figures import heading
 from mvcl.studies._grid import Baseline, Cell, Found, Measure, Opened, chosen, partner
 
 _ROWS = ("untrained encoder", "raw input")
-_COPIED = ("about", "unequal", "cost", "seeds", "columns", "along", "maps", "reference")
+_COPIED = ("about", "unequal", "cost", "seeds", "columns", "along", "against", "maps", "reference")
 _NOT_ABOVE = (
     "≈: not better than the untrained encoder and the raw input (the paired 95% interval to the better of them reaches "
     "0), so this value cannot tell objectives apart."
