@@ -36,6 +36,23 @@ def load(source):
     return dataclasses.replace(training.load(source), mesh=Mesh(data=1))
 
 
+def test_no_header_offers_microbatches_for_batch_norm():
+    """Statistics of a batch are not those of its parts, so that `--train.microbatch` is refused."""
+    for name, file in FILES.items():
+        of_batch = {
+            variant: "batch" in (getattr(part, "norm", "") for part in (config.encoder, config.head))
+            for variant in _configs.variants(file)
+            if not variant.startswith("smoke")
+            for config in [training.load(f"{name}:{variant}")]
+        }
+        tree = ast.parse(file.read_text())
+        words = {node.name: ast.get_docstring(node) for node in tree.body if isinstance(node, ast.FunctionDef)}
+        words[""] = ast.get_docstring(tree)
+        for variant, text in words.items():
+            if of_batch.get(variant, all(of_batch.values())):
+                assert "--train.microbatch" not in (text or ""), f"{name}, {variant}"
+
+
 def programs(config):
     """Config, outline and programs, for data of their published size where they are not here."""
     outline = data.expected(config.data)
