@@ -163,13 +163,17 @@ def test_padded_crops_are_windows_of_the_reflected_image(rng, channels):
             np.testing.assert_allclose(found, expected, atol=1e-3)
 
 
-def test_a_quarter_of_images_is_kept_by_two_operations_of_timm():
-    """Each is applied with probability 1/2, and changes this image but for one level of posterisation."""
-    steps = {"rand_augment_ops": 2, "rand_augment_magnitude": 27.0, "rand_augment_kind": "timm"}
-    plain = {"image_size": 6, "random_crop": False, "center_fraction": 1.0, "flip_probability": 0.0}
-    policy = augment.Policy(**plain, **steps, jitter_probability=0.0)
-    image = np.random.default_rng(0).uniform(0.1, 0.9, (6, 6, 3)).astype(np.float32)
-    keys = jax.random.split(jax.random.key(0), 4000)
-    views = jax.jit(jax.vmap(lambda key: augment.apply_policy(policy, key, image)))(keys)
-    kept = np.abs(np.asarray(views) - image).max((1, 2, 3)) < 1e-6
-    np.testing.assert_allclose(kept.mean(), 0.25, atol=0.03)
+def test_operations_of_timm_are_applied_to_half(monkeypatch):
+    """Two, each with probability 1/2, with the mean colour beyond the image; here an operation adds 1."""
+    calls = []
+    monkeypatch.setattr(
+        _views._colour, "rand_augment_op", lambda x, *_, **options: calls.append(options) or x + 1
+    )
+    policy = augment.Policy(rand_augment_ops=2, rand_augment_kind="timm", mean=(0.485, 0.456, 0.406))
+    draws = jax.random.uniform(jax.random.key(0), (4000, 2, 4))
+    image = jnp.zeros((1, 1, 3))
+    found = jax.jit(jax.vmap(lambda draw: _views._rand_augment(policy, draw, image)))(draws)[:, 0, 0, 0]
+    shares = [np.mean(found == applied) for applied in (0, 1, 2)]
+    np.testing.assert_allclose(shares, [0.25, 0.5, 0.25], atol=0.03)
+    assert calls[0]["kind"] == "timm"
+    np.testing.assert_array_equal(calls[0]["fill"], np.array([124, 116, 104]) / 255)

@@ -46,7 +46,9 @@ def test_no_header_offers_microbatches_for_batch_norm():
             for config in [training.load(f"{name}:{variant}")]
         }
         tree = ast.parse(file.read_text())
-        words = {node.name: ast.get_docstring(node) for node in tree.body if isinstance(node, ast.FunctionDef)}
+        words = {
+            node.name: ast.get_docstring(node) for node in tree.body if isinstance(node, ast.FunctionDef)
+        }
         words[""] = ast.get_docstring(tree)
         for variant, text in words.items():
             if of_batch.get(variant, all(of_batch.values())):
