@@ -84,9 +84,9 @@ def paper(seeds: int = 16) -> Study:
 def small(seeds: int = 6) -> Study:
     """Fewer updates at a higher learning rate, up to M = 8."""
     about = (
-        f"{_ABOUT}\n\n{_gaussian.SMALL}, three batches for each network's numbers in place of four, M up to 8. The loss "
-        "gained in the last third has a standard error of 0.003 to 0.006 nats, from the 10 logged losses of each ninth; "
-        "values below 0 are that noise."
+        f"{_ABOUT}\n\n{_gaussian.SMALL}, three batches for each network's numbers in place of four, M up to 8. The "
+        "loss gained in the last third has a standard error of 0.003 to 0.006 nats, from the 10 logged losses of each "
+        "ninth; values below 0 are that noise."
     )
     return _study(
         (2, 3, 4, 8),
