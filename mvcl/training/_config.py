@@ -44,7 +44,7 @@ class Views:
     """Views per example at which `fixed` has n = batch_size: 2 as in Shidani 2024 (4096 examples of 2 views); 1 for
     Koromilas 2025 (256 images are 64 examples of 4 views)."""
     round_to: int | None = None
-    """`fixed` rounds n down to a multiple of this; None: of the number of devices, if n does not divide over them."""
+    """`fixed` rounds n down to a multiple of this; None: to an integer, on any number of devices."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
