@@ -10,7 +10,7 @@ the bound of the evaluation belong together there.
 Hardware: 2 CPU cores.
 Cost: 30 minutes, estimated.
 Paper: Figure 2, without numbers.
-Ours: not run at this size; `mvcl study shidani_figure2 --scale small` is smaller.
+Ours: docs/studies/shidani_figure2_small.md, with fewer updates, by `mvcl study shidani_figure2 --scale small`.
 """
 
 import _gaussian  # of the studies

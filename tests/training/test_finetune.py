@@ -9,7 +9,7 @@ import pytest
 from flax import nnx
 
 from mvcl import augment, evaluation, methods, models, training
-from mvcl.training import Mesh, Sgd, Views, _run
+from mvcl.training import Mesh, Sgd, Views, _run, _train
 from mvcl.training._run import with_initial
 
 PLAIN = augment.evaluation(image_size=8, center_fraction=1.0, mean=(0.0,), std=(1.0,))
@@ -50,6 +50,17 @@ def test_default_is_table_2(pretrained):
     assert randaugment == (2, 27, 1.5)  # 9/0.5 on a scale of 10
     assert policy.rand_augment_kind == "timm"
     assert policy.erase_probability == 0.25
+
+
+def test_batch_statistics_are_those_of_a_replica(tiny, monkeypatch, tmp_path):
+    """Table 2: BatchNorm is not synchronised; 8 replicas of 128 views are ours. Other encoders stay as they are."""
+    large = dataclasses.replace(tiny, encoder=models.ResNet(50))
+    monkeypatch.setattr(_train, "load", lambda run: large)
+    encoder = training.finetune_config(tmp_path).encoder
+    assert encoder == dataclasses.replace(large.encoder, batch_groups=8, batch_rows="consecutive")
+    assert training.finetune_config(tmp_path, replicas=2).encoder.batch_groups == 2
+    monkeypatch.setattr(_train, "load", lambda run: tiny)
+    assert training.finetune_config(tmp_path).encoder == tiny.encoder
 
 
 def test_first_step_is_that_of_softmax_regression(config, pretrained):
