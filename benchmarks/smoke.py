@@ -24,7 +24,7 @@ os.environ.setdefault(
 from mvcl import _configs, cli
 
 # Variants whose paper fine-tunes, and the options of a short run.
-FINETUNED = {"shidani/imagenet1k:smoke": "--seeds 1 --train.steps 2 --train.batch-size 4 --train.log-every 1"}
+FINETUNED = {"shidani/imagenet1k:smoke": "--seeds 1 --train.steps 2 --train.batch-size 8 --train.log-every 1"}
 
 
 def smoke_variants() -> list[str]:
