@@ -182,29 +182,17 @@ class Gain(Above):
 
 @dataclasses.dataclass(frozen=True)
 class Alike(Gain):
-    """Along a factor, a measure changes from its level `reference` to each other level as it does in other cells."""
+    """A measure gains as much from the first to the last level of a factor of numbers in some cells as in others."""
 
-    reference: str | int | float = 0
-    """The level."""
     margin: float = 1.0
-    """Largest difference between two such changes, in the unit of the table."""
+    """Largest difference between two gains, in the unit of the table."""
 
     @property
     def rule(self) -> str:
         return (
-            f"differences of the changes from {self.along} = {self.reference}, paired by seed: holds if all 95% "
-            f"intervals are within ±{self.margin:g}; does not hold if one is wholly outside, {_TOGETHER}"
+            f"{self._compared}: holds if all 95% intervals are within ±{self.margin:g}; does not hold if one is wholly "
+            f"outside, {_TOGETHER}"
         )
-
-    def about(self, study: Study) -> list[list[Compared]]:
-        found: list[list[Compared]] = []
-        for line, factors in itertools.product(_lines(study, self.cells, self.along, self.among), self.than):
-            base = [cell for cell in line if cell.factors[self.along] == self.reference]
-            for first, cell in itertools.product(base, (cell for cell in line if cell not in base)):
-                other, last = (partner(study, of, factors) for of in (first, cell))
-                if other is not None and last is not None and other is not first:
-                    found.append([(first, cell, other, last)])
-        return found
 
     def _holds(self, of: Interval) -> bool:
         return -self.margin <= of.low and of.high <= self.margin
