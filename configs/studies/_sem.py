@@ -47,6 +47,7 @@ def small(source: data.Source) -> Config:
             "method.restart_optimizer": True,
             "method.last_batch": True,
             "method.uniform_biases": True,
+            "method.k_means_starts": 10,
             "method.hidden": (250, 250, 500),
             "method.features": 128,
             "method.embedding": 64,

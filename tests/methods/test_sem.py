@@ -16,8 +16,9 @@ from mvcl.methods import _sem
 
 WIDTHS, N = (5, 3, 4), 12
 LAM = 0.5
+PAPER = dict(zip(_sem._TRAINING, _sem._PAPER))
 SMALL = methods.Sem(
-    pretrain_epochs=2, update_epochs=3, hidden=(6,), features=4, embedding=3, clusters=2, lam=LAM
+    pretrain_epochs=2, update_epochs=3, hidden=(6,), features=4, embedding=3, clusters=2, lam=LAM, **PAPER
 )
 
 
