@@ -247,7 +247,7 @@ class Learner(Module):
         return statistics, {}
 
     def restarts(self, step: int, steps_per_epoch: int) -> tuple[str, ...]:
-        """With `restarts_parts`: the parts, by their first key, whose optimiser state is as new before this step."""
+        """With `restarts_parts`: the parts, by their first key, whose moments are new before this step."""
         return ()
 
 

@@ -42,8 +42,8 @@ class Program:
       rows: inputs -> (b, d) rows: images as the encoder sees them, or all given views.
       learning_rate: step -> learning rate.
       chance: () -> the objective's chance level; None if the method minimises something else.
-      restart: (state, parts) -> state with a new optimiser state for these parts of the parameters; for methods with
-        `restarts`.
+      restart: (state, parts) -> state with new moments of the optimiser for these parts of the parameters; for methods
+        with `restarts`.
     """
 
     mesh: Mesh
