@@ -7,9 +7,9 @@ from typing import Any
 
 import _digits
 import numpy as np
-from scipy import stats
+from scipy import ndimage, stats
 
-from mvcl import losses, metrics, training
+from mvcl import data, losses, metrics, training
 from mvcl.studies import Cell, Claim, Found, Measure, Study, Verdict, select, trained
 from mvcl.training import Config
 
@@ -48,6 +48,51 @@ def digits() -> Config:
 
 
 Row = tuple[dict[str, Any], losses.Loss, dict[str, float], dict[str, float]]
+
+
+LOOKS = ("plain", "inverted", "turned", "blurred", "thick", "noisy")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DigitDomains:
+    """scikit-learn's digits in six looks, each of other images: a small source of the form of DomainNet."""
+
+    held_out: str = "noisy"
+    """The domain that pre-training does not see."""
+    draw_seed: int = 0
+    """Seed of the draws of images."""
+
+    def open(self) -> dict[str, data.Split]:
+        """The splits of `data.by_domain`, of ten classes; the image of row r has the look r mod 6.
+
+        Raises:
+          ValueError: the held-out domain is not one of the looks.
+        """
+        if self.held_out not in LOOKS:
+            raise ValueError(f"held_out must be one of {', '.join(LOOKS)}, got {self.held_out!r}")
+        lists = {}
+        for part, split in data.Digits().open().items():
+            for number, look in enumerate(LOOKS):
+                rows = range(number, len(split), len(LOOKS))
+                images = np.stack([_seen_as(look, split.read(row, 0)[0][..., 0], row) for row in rows])
+                labels = split.labels[number :: len(LOOKS)]
+                lists[f"{look}/{part}"] = data.in_memory((images[..., None],), labels, split.class_names)
+        seen = tuple(look for look in LOOKS if look != self.held_out)
+        return data.by_domain(lists, seen, self.held_out, size=10, seed=self.draw_seed)
+
+
+def _seen_as(look: str, image: np.ndarray, row: int) -> np.ndarray:
+    """An image of 8 x 8 uint8 in one of the looks; the noise is that of its row."""
+    if look == "inverted":
+        return 255 - image
+    if look == "turned":
+        return ndimage.rotate(image, 30, reshape=False, order=1)
+    if look == "blurred":
+        return ndimage.uniform_filter(image, 3, mode="constant")
+    if look == "thick":
+        return ndimage.maximum_filter(image, 3)
+    noise = np.random.default_rng(row).integers(0, 121, image.shape, np.uint8)
+    return np.maximum(image, noise) if look == "noisy" else image
 
 
 @dataclasses.dataclass(frozen=True)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         Outline,
         Source,
         Split,
+        by_domain,
         class_list,
         expected,
         folder_name,

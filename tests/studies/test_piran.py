@@ -3,9 +3,10 @@
 import itertools
 import math
 
+import numpy as np
 import pytest
 
-from mvcl import studies, training
+from mvcl import data, studies, training
 from mvcl.studies import Cell, Found, Measure, Study, _figures, _table
 
 table2 = training.config_module(studies.find("piran_table2"))
@@ -126,3 +127,27 @@ def test_no_claim_of_a_range_follows_from_another(scale):
     for a, b in itertools.permutations(study.claims, 2):
         if a.about(study) == b.about(study):
             assert not (a.low <= b.low and b.high <= a.high), (a.text, b.text)
+
+
+def test_digits_in_six_looks():
+    """Each of other images; a view of an example for each look that is seen."""
+    source = table2._piran.DigitDomains(held_out="turned")
+    splits, digits = source.open(), data.Digits().open()
+    for part, count in (("train", 1437), ("test", 360)):
+        of = [splits[f"{look}/{part}"] for look in table2._piran.LOOKS]
+        assert sum(map(len, of)) == count
+        images = [[split.read(row, 0)[0][..., 0] for row in (0, 5)] for split in of]
+        plain = [[digits[part].read(6 * row + look, 0)[0][..., 0] for row in (0, 5)] for look in range(6)]
+        labels = [[digits[part].labels[6 * row + look] for row in (0, 5)] for look in range(6)]
+        assert [[split.labels[row] for row in (0, 5)] for split in of] == labels
+        np.testing.assert_array_equal(images[0], plain[0])
+        np.testing.assert_array_equal(images[1], 255 - np.asarray(plain[1]))
+        x = np.pad(plain[4][1], 1)  # zeros outside change no maximum of numbers >= 0
+        largest = [[x[i : i + 3, j : j + 3].max() for j in range(8)] for i in range(8)]
+        np.testing.assert_array_equal(images[4][1], largest)
+        noisy = np.asarray(images[5], int) - plain[5]
+        assert noisy.min() == 0
+        assert 60 < noisy.max() <= 120
+    assert splits["train"].spec.view_names == tuple(look for look in table2._piran.LOOKS if look != "turned")
+    with pytest.raises(ValueError, match=r"held_out must be one of plain, .*, got 'real'"):
+        table2._piran.DigitDomains(held_out="real").open()

@@ -198,6 +198,9 @@ SETTINGS = {
     (P + "table2", "paper"): lambda f, c: (
         (c.data.held_out, c.train.group, c.examples) == (f["unseen"], 16, 512)
     ),
+    (P + "table2", "small"): lambda f, c: (
+        (c.data.held_out, c.views.k, c.train.group, c.examples) == (f["unseen"], 5, 10, 40)
+    ),
     (P + "figure4", "paper"): lambda f, c: (
         (c.views.k, c.examples, c.train.group, type(c.data)) == (f["k"], 64, 64, data.Synthetic)
     ),
