@@ -330,13 +330,15 @@ def page(name: str) -> str:
                 "their origins there, in `mvcl/augment/_policy.py` and `mvcl/models/_configs.py`.",
                 _markdown(("variant and option", "values"), rows),
             ]
-    parts.append(_NORMS)
+    parts.append(_CONSTANTS)
     return "\n\n".join(parts) + "\n"
 
 
-_NORMS = (
-    f"Norms add {models.NORM_EPS['batch']:g} to the variance, batch and group norm, or {models.NORM_EPS['layer']:g}, "
-    f"layer norm; a step keeps {models.RUNNING_DECAY:g} of batch normalisation's running statistics."
+_CONSTANTS = (
+    f"In all configs a norm adds {models.NORM_EPS['batch']:g} to the variance, batch and group norm, or "
+    f"{models.NORM_EPS['layer']:g}, layer norm, and a step keeps {models.RUNNING_DECAY:g} of batch normalisation's "
+    "running statistics. Products of networks have the precision of the backend, in float32 on a recent GPU TF32, and "
+    "those of SEM's networks and of losses the highest."
 )
 
 
