@@ -16,6 +16,7 @@ from mvcl.training import Config, Train, Views, _serialise
 BEFORE = {
     "method.predictor": ["method:student_teacher"],
     "method.fusion": ["method:multi_encoder"],
+    "evaluation.linear.policy": ["evaluation.linear:sgd"],
     "objective.pair": ["objective:all_pairs"],
     "objective.cost": ["objective:m3g"],
     "objective.pair.cost": ["objective:all_pairs", "objective.pair:m3g_pair"],
