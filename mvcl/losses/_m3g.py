@@ -79,7 +79,8 @@ def m3g(
     `epsilon / cost_scale` decides on the plan.
 
     The minimum is replaced by the dual objective at the potentials Sinkhorn ends with. That is never above
-    it, so the loss is >= 0 up to rounding, converged or not. Derivatives are those of `multimarginal_sinkhorn`.
+    it, so the loss is never below the gap, and >= 0 up to rounding, converged or not. Derivatives are those of
+    `multimarginal_sinkhorn`.
 
     Cost: n^k for each sweep over the views, as matrix products; sums over pairs hold no tensor.
 

@@ -20,8 +20,6 @@ TEXTS = sorted(
     {file for pattern in (*PLACES, "configs/**/*.py", "mvcl/**/*.py") for file in ROOT.glob(pattern)}
     - {ROOT / "CHANGELOG.md", *(file.with_suffix(".md") for file in ROOT.glob("docs/papers/*.toml"))}
 )
-# To be mended by those who work on them.
-KNOWN = {"configs/xu/sem.py"}
 PAGE = re.compile(r"docs/studies/(\w+)\.\w+")
 RESULT = re.compile(
     r"\b(Measured(?! are)|measured here)\b|\bOurs( \(one run\))?: (?!not run)[^.]*?\d(\.\d| %)"
@@ -53,7 +51,7 @@ def bare(text: str) -> list[str]:
 
 def test_a_page_of_a_study_is_named():
     found = {named(file): words for file in TEXTS for part in paragraphs(file) if (words := bare(part))}
-    assert {name: words for name, words in found.items() if name not in KNOWN} == {}
+    assert found == {}
 
 
 def test_a_link_to_a_study_leads_to_a_file():
@@ -76,7 +74,7 @@ def test_a_result_of_ours_has_its_page():
         if (of := RESULT.search(part))
         and not any(map(Path.is_file, (ROOT / page[0] for page in PAGE.finditer(part))))
     }
-    assert {name: words for name, words in found.items() if name not in KNOWN} == {}
+    assert found == {}
 
 
 def test_a_study_that_is_named_exists_with_its_scale():
