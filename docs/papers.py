@@ -51,6 +51,7 @@ OFF: dict[str, dict[str, Any]] = {
     "Sem": {"paper": False, "as_released": False},
     "Supervised": {"encoders": (), "regression": "absolute"},
     "Classification": {"of": "", "knn_head": False},
+    "ConvNet": {"batch_groups": 1},
     "LinearProbe": {"policy": None, "nesterov": False},
     "StudentTeacher": {"targets": "view"},
 }

@@ -1,6 +1,5 @@
 """Convolutional networks: ResNet under torchvision's parameter names, and EegConv."""
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,38 +16,6 @@ from mvcl.models import _layers, _norms
 _INITIAL = {"he_fan_out": _layers.he_fan_out, "kaiming_uniform": _layers.kaiming_uniform}
 _SIZES = (3, 2, 2, 2, 2, 2)  # kernel and stride of the six blocks of EegConv
 _BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
-
-
-class SplitBatchNorm(nnx.BatchNorm):
-    """Batch normalisation with statistics of each group of rows; the running ones are the groups' mean.
-
-    Strided, group g has the rows g, g + groups, ..., as the SplitBatchNorm of MoCo's code: with views of an image in
-    consecutive rows, few of them are in one group. Otherwise a group is of consecutive rows: with as many groups as
-    devices, BatchNorm without synchronisation.
-    """
-
-    def __init__(self, features: int, groups: int, strided: bool, **options: Any) -> None:
-        super().__init__(features, **options)
-        self.groups, self.strided = groups, strided
-
-    def __call__(self, x: jax.Array, use_running_average: bool | None = None, **options: Any) -> jax.Array:
-        """Normalise (n, ..., features); raise `ValueError` if in train mode n is not a multiple of the groups."""
-        if self.use_running_average if use_running_average is None else use_running_average:
-            return super().__call__(x, use_running_average=True, **options)
-        if x.shape[0] % self.groups:
-            raise ValueError(f"batch_groups must divide the {x.shape[0]} views of a batch, got {self.groups}")
-        rows, own = (
-            (-1, self.groups) if self.strided else (self.groups, -1),
-            (0, 2) if self.strided else (1, 2),
-        )
-        split = x.astype(jnp.float32).reshape((*rows, math.prod(x.shape[1:-1]), x.shape[-1]))
-        mean = split.mean(own, keepdims=True)
-        variance = jnp.mean((split - mean) ** 2, axis=own, keepdims=True)
-        for running, found in ((self.mean, mean), (self.var, variance)):
-            running[...] = self.momentum * running[...] + (1 - self.momentum) * found.mean((0, 1, 2))
-        z = (split - mean) * jax.lax.rsqrt(variance + self.epsilon)
-        z = z if self.scale is None else z * self.scale[...][None, None, None]
-        return (z if self.bias is None else z + self.bias[...][None, None, None]).reshape(x.shape)
 
 
 class _Residual(nnx.Module):
@@ -101,12 +68,7 @@ class ResNetEncoder(nnx.Module):
         of_stem = law if config.stem_initial == "same" else _layers.torch_kernel
         conv = partial(_layers.conv, kernel_init=law, dtype=dtype, rngs=rngs)
         self.conv1 = conv(channels, config.width, size, stride, kernel_init=of_stem)
-        groups = config.batch_groups
-        batch_norm = (
-            _norms.BatchNorm
-            if groups == 1
-            else partial(SplitBatchNorm, groups=groups, strided=config.batch_rows == "strided")
-        )
+        batch_norm = _norms.in_groups(config.batch_groups, config.batch_rows == "strided")
         norm = partial(_norms.norm, config.norm, batch_norm=batch_norm, rngs=rngs)
         self.bn1 = norm(config.width)
         block = partial(_Residual, config, conv=conv, norm=norm, dtype=dtype)
@@ -164,10 +126,6 @@ class ResNet:
     def build(self, input_shape: Sequence[int], *, dtype: DTypeLike, rngs: nnx.Rngs) -> ResNetEncoder:
         """Build the encoder for images of `input_shape` (height, width, channels), or raise ValueError."""
         _layers.check(self, input_shape)
-        if self.norm == "group" and self.batch_groups > 1:
-            raise ValueError(
-                f"batch_groups must be 1 with norm group, which has no batch statistics; got {self.batch_groups}"
-            )
         return ResNetEncoder(self, input_shape[-1], dtype=dtype, rngs=rngs)
 
 

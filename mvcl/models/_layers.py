@@ -53,6 +53,10 @@ def check(config: Any, image_shape: Sequence[int] | None = None) -> None:
         for number in numbers:
             if number is not None and (not isinstance(number, int) or isinstance(number, bool) or number < 1):
                 raise ValueError(f"{name} must be an integer of at least 1; got {number!r}")
+        if name == "batch_groups" and value > 1 and config.norm == "group":
+            raise ValueError(
+                f"batch_groups must be 1 with norm group, which has no batch statistics; got {value}"
+            )
         if name == "heads" and config.width % value:
             raise ValueError(f"heads must divide width; got {value} heads for width {config.width}")
     if image_shape is not None and (len(image_shape) != 3 or any(size < 1 for size in image_shape)):
@@ -288,7 +292,8 @@ class ConvNetEncoder(nnx.Module):
         for index, width in enumerate(config.widths):
             stride = 1 if index == 0 else 2
             convs.append(conv(channels, width, 3, stride, dtype=dtype, rngs=rngs))
-            norms.append(_norms.norm(config.norm, width, rngs=rngs))
+            batch_norm = _norms.in_groups(config.batch_groups)
+            norms.append(_norms.norm(config.norm, width, batch_norm=batch_norm, rngs=rngs))
             channels = width
         self.convs = nnx.List(convs)
         self.norms = nnx.List(norms)
@@ -312,6 +317,9 @@ class ConvNet:
     norm: Norm = "batch"
     """Normalisation. batch: with statistics of the global batch; group: without batch statistics, as microbatches
     require."""
+    batch_groups: int = 1
+    """Groups of views, every batch_groups-th, that have their own batch statistics, as in `ResNet`; 1: the global
+    batch."""
 
     def build(self, input_shape: Sequence[int], *, dtype: DTypeLike, rngs: nnx.Rngs) -> ConvNetEncoder:
         """Build the encoder for images of `input_shape` (height, width, channels), or raise ValueError."""

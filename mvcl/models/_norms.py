@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 import jax
@@ -81,3 +82,40 @@ def norm(
     return batch_norm(
         features, momentum=RUNNING_DECAY, use_scale=not plain, use_bias=kind == "batch", **shared
     )
+
+
+class SplitBatchNorm(nnx.BatchNorm):
+    """Batch normalisation with statistics of each group of rows; the running ones are the groups' mean.
+
+    Strided, group g has the rows g, g + groups, ..., as the SplitBatchNorm of MoCo's code: with views of an image in
+    consecutive rows, few of them are in one group. Otherwise a group is of consecutive rows: with as many groups as
+    devices, BatchNorm without synchronisation.
+    """
+
+    def __init__(self, features: int, groups: int, strided: bool, **options: Any) -> None:
+        super().__init__(features, **options)
+        self.groups, self.strided = groups, strided
+
+    def __call__(self, x: jax.Array, use_running_average: bool | None = None, **options: Any) -> jax.Array:
+        """Normalise (n, ..., features); raise `ValueError` if in train mode n is not a multiple of the groups."""
+        if self.use_running_average if use_running_average is None else use_running_average:
+            return super().__call__(x, use_running_average=True, **options)
+        if x.shape[0] % self.groups:
+            raise ValueError(f"batch_groups must divide the {x.shape[0]} views of a batch, got {self.groups}")
+        rows, own = (
+            (-1, self.groups) if self.strided else (self.groups, -1),
+            (0, 2) if self.strided else (1, 2),
+        )
+        split = x.astype(jnp.float32).reshape((*rows, math.prod(x.shape[1:-1]), x.shape[-1]))
+        mean = split.mean(own, keepdims=True)
+        variance = jnp.mean((split - mean) ** 2, axis=own, keepdims=True)
+        for running, found in ((self.mean, mean), (self.var, variance)):
+            running[...] = self.momentum * running[...] + (1 - self.momentum) * found.mean((0, 1, 2))
+        z = (split - mean) * jax.lax.rsqrt(variance + self.epsilon)
+        z = z if self.scale is None else z * self.scale[...][None, None, None]
+        return (z if self.bias is None else z + self.bias[...][None, None, None]).reshape(x.shape)
+
+
+def in_groups(groups: int, strided: bool = True) -> Callable[..., nnx.BatchNorm]:
+    """Batch normalisation with statistics of each group of rows, or of all if there is one group."""
+    return partial(SplitBatchNorm, groups=groups, strided=strided) if groups > 1 else BatchNorm

@@ -12,7 +12,7 @@ from flax import nnx
 from mvcl import losses, methods, models
 from mvcl.methods._method import embed
 from mvcl.models import _norms
-from mvcl.models._convolutional import SplitBatchNorm
+from mvcl.models._norms import SplitBatchNorm
 
 N, K, SHAPE = 6, 4, (5,)
 ENCODER = models.MLP(widths=(7,))

@@ -20,9 +20,8 @@ from mvcl.models import (
     eval_view,
     parameter_count,
 )
-from mvcl.models._convolutional import SplitBatchNorm
 from mvcl.models._layers import convolve
-from mvcl.models._norms import norm
+from mvcl.models._norms import SplitBatchNorm, norm
 
 SMALL = {
     "resnet_cifar": (ResNet(stem="cifar", width=8), (8, 8, 3)),
