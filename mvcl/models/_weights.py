@@ -60,7 +60,7 @@ def load_weights(
                 f"{start}{layout[name][0]} in {path} must have the encoder's shape {variable.shape}; got {value.shape} "
                 f"(in flax's layout){images}"
             )
-    if head is not None:
+    if head is not None and named_variables(head):
         new += _of_head(head, tensors, start, path)
     for variable, value in new:  # only after all checks
         variable[...] = jnp.asarray(value, variable.dtype)

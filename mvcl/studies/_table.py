@@ -18,7 +18,7 @@ from mvcl.studies._figures import heading
 from mvcl.studies._grid import Baseline, Cell, Found, Measure, Opened, chosen, partner
 
 _ROWS = ("untrained encoder", "raw input")
-_COPIED = ("about", "unequal", "cost", "seeds", "columns", "along", "against", "maps", "reference")
+_COPIED = ("about", "unequal", "cost", "seeds", "columns", "along", "reference")
 _NOT_ABOVE = (
     "≈: not better than the untrained encoder and the raw input (the paired 95% interval to the better of them reaches "
     "0), so this value cannot tell objectives apart."
@@ -67,7 +67,8 @@ def numbers(opened: Opened, folder: Path) -> dict[str, Any]:
         for of_cell in looks
     ]
     found = Found(study, values, [{place.seed: place.folder for place, _ in of_cell} for of_cell in looks])
-    records = [look.record for _, look in every if look.record]
+    records, given = [look.record for _, look in every if look.record], opened.arguments
+    words = [a for before, a in zip(("", *given), given) if "--only" not in (before, a.partition("=")[0])]
     versions = records[-1]["versions"] if records else ()
     baselines = {m.name: _baselines(found, m) for m in study.measures}
     return {
@@ -75,9 +76,10 @@ def numbers(opened: Opened, folder: Path) -> dict[str, Any]:
         "scale": opened.scale,
         "title": f"{study.title} (smoke: random data, no result)" if opened.scale == "smoke" else study.title,
         **{name: getattr(study, name) for name in _COPIED},
+        **{name: list(getattr(study, name)) for name in ("against", "maps")},
         "noise": {name: f"{of.deviation:.2f} ({of.source})" for name, of in study.noise.items()},
-        # where files lie is of no use to readers
-        "command": shlex.join(["mvcl", "study", *(a.rpartition("/")[2] for a in opened.arguments)]),
+        # where files lie is of no use to readers, and the page has all cells
+        "command": shlex.join(["mvcl", "study", *(a.rpartition("/")[2] for a in words)]),
         "commit": ", ".join(sorted({record["commit"] for record in records})),
         "machine": "; ".join(sorted({record["machine"] for record in records})),
         "versions": {n: ", ".join(sorted({record["versions"][n] for record in records})) for n in versions},

@@ -222,6 +222,10 @@ def test_errors_of_names(tmp_path, rng, short):
         load_weights(encoder, path, prefix="z")
     with pytest.raises(ValueError, match=r"the head needs its layers, \(16, 16\), \(16, 128\); .*has none"):
         load_weights(encoder, path, prefix="q", head=build(MLPHead(), 16))
+    assert (
+        load_weights(encoder, path, prefix="q.", head=build(IdentityHead(), 16)) == "q."
+    )  # a head without layers
+    fill(encoder, np.zeros)
     save_file(prefixed(tensors, "q.") | {"q.layer1.1.conv1.weight": np.ones(1)}, path)
     with pytest.raises(ValueError, match=r"has \['q.layer1.1.conv1.weight'\] too"):
         load_weights(encoder, path)

@@ -199,7 +199,9 @@ def test_files_of_a_study(tmp_path, work):
     assert "| two is more | here | score | **holds** |" in text
     assert content["baselines"] == {"untrained encoder": {"score": 1.0}}
     assert content["versions"]["jax"] == jax.__version__
-    smoke = _table.numbers(studies.Opened("counted", "smoke", of, ("counted", "--scale", "smoke")), work)
+    arguments = ("counted", "--only", "value=a / b", "--scale", "smoke", "--only=value=1")
+    smoke = _table.numbers(studies.Opened("counted", "smoke", of, arguments), work)
+    assert smoke["command"] == "mvcl study counted --scale smoke"
     assert smoke["title"] == "A study (smoke: random data, no result)"
     assert smoke["claims"] == []
     assert "holds" not in studies.page(smoke, "x.svg")
