@@ -98,6 +98,16 @@ def test_views_share_variables(rng):
     assert evaluated.linears[0].kernel is module.linears[0].kernel
 
 
+def test_a_convnet_has_batch_statistics_of_groups():
+    def norms(config):
+        return nnx.eval_shape(lambda: config.build((8, 8, 1), dtype=jnp.float32, rngs=nnx.Rngs(0))).norms
+
+    assert [norm.groups for norm in norms(ConvNet((4, 8), batch_groups=4))] == [4, 4]
+    assert not any(isinstance(norm, SplitBatchNorm) for norm in norms(ConvNet((4, 8))))
+    with pytest.raises(ValueError, match="batch_groups must be 1 with norm group"):
+        norms(ConvNet((4, 8), norm="group", batch_groups=4))
+
+
 @pytest.mark.parametrize("strided", [True, False])
 def test_batch_statistics_of_groups(rng, strided):
     """Each group of rows is normalised on its own; running statistics are the groups' mean."""
