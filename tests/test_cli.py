@@ -221,7 +221,7 @@ def test_cost_of_m3g_of_pairs_is_chosen_by_name(capsys):
         (["train", "digits", "objective:mv_dehl"], "did you mean objective:mv_dhel?"),
         (["train", "digits", "objectiv:mv_dhel"], "did you mean objective:mv_dhel?"),
         (["train", "digits", "--views.k", "1"], "at least 2"),
-        (["train", "digits", "--train.batch-size", "33", "--mesh.data", "8"], "32 or 40"),
+        (["train", "digits", "--train.group", "33", "--mesh.data", "8"], "train.group"),
         (["train", "digits", "objective:nt_xent"], "exactly 2 views"),
         (
             ["train", "digits", *M3G_OF_PAIRS, "objective.pair.cost:baricenter"],

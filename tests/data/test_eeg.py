@@ -206,7 +206,7 @@ def test_detects_damage_by_size_by_checksum_and_on_reading(tmp_path, records):
     options.run()  # so is a shard without facts
     verify.run()
     (tmp_path / "out" / "manifest.json").write_text("[]")
-    with pytest.raises(ValueError, match=r"manifest\.json is not a readable plan"):
+    with pytest.raises(ValueError, match=r"manifest\.json is not a readable JSON file"):
         options.run()
 
 

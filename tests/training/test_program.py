@@ -161,16 +161,23 @@ def spread(z, axis_name=None):
     return (mean**2).sum()
 
 
+SLOW = pytest.mark.exhaustive
+
+
 @pytest.mark.parametrize(
     ("method", "objective"),
     [
-        (methods.Simclr(), losses.mv_infonce),  # a mask hides the rows of padding
-        (methods.Simclr(), losses.frossl),  # on the gathered embeddings
-        (methods.Simclr(), spread),
-        (methods.MocoV2(queue=24), losses.cross_pairs(losses.info_nce)),
-        (methods.MocoV3(predictor=models.MLPHead(out=8)), losses.cross_pairs(losses.info_nce)),
+        pytest.param(methods.Simclr(), losses.mv_infonce, id="masked"),  # a mask hides the rows of padding
+        pytest.param(methods.Simclr(), losses.frossl, id="gathered", marks=SLOW),
+        pytest.param(methods.Simclr(), spread, id="unmasked", marks=SLOW),
+        pytest.param(methods.MocoV2(queue=24), losses.cross_pairs(losses.info_nce), id="queue"),
+        pytest.param(
+            methods.MocoV3(predictor=models.MLPHead(out=8)),
+            losses.cross_pairs(losses.info_nce),
+            id="moco_v3",
+            marks=SLOW,
+        ),
     ],
-    ids=["masked", "gathered", "unmasked", "queue", "moco_v3"],
 )
 def test_devices_that_do_not_divide_the_batch_train_on_the_same_one(tables, method, objective):
     """10 instances of 4 views on 1, 3 and 8 devices; batch statistics and queue are of these only."""
