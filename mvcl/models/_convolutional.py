@@ -68,8 +68,8 @@ class ResNetEncoder(nnx.Module):
         of_stem = law if config.stem_initial == "same" else _layers.torch_kernel
         conv = partial(_layers.conv, kernel_init=law, dtype=dtype, rngs=rngs)
         self.conv1 = conv(channels, config.width, size, stride, kernel_init=of_stem)
-        batch_norm = _norms.in_groups(config.batch_groups, config.batch_rows == "strided")
-        norm = partial(_norms.norm, config.norm, batch_norm=batch_norm, rngs=rngs)
+        strided = config.batch_rows == "strided"
+        norm = partial(_norms.norm, config.norm, groups=config.batch_groups, strided=strided, rngs=rngs)
         self.bn1 = norm(config.width)
         block = partial(_Residual, config, conv=conv, norm=norm, dtype=dtype)
         stages, self.features = [], config.width

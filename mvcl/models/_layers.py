@@ -292,8 +292,7 @@ class ConvNetEncoder(nnx.Module):
         for index, width in enumerate(config.widths):
             stride = 1 if index == 0 else 2
             convs.append(conv(channels, width, 3, stride, dtype=dtype, rngs=rngs))
-            batch_norm = _norms.in_groups(config.batch_groups)
-            norms.append(_norms.norm(config.norm, width, batch_norm=batch_norm, rngs=rngs))
+            norms.append(_norms.norm(config.norm, width, groups=config.batch_groups, rngs=rngs))
             channels = width
         self.convs = nnx.List(convs)
         self.norms = nnx.List(norms)

@@ -1,10 +1,9 @@
 """Normalisations, and the rows of a padded batch that their statistics count."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import partial
 from typing import Any
 
 import jax
@@ -55,7 +54,8 @@ def norm(
     features: int,
     *,
     zero_init: bool = False,
-    batch_norm: Callable[..., nnx.BatchNorm] = BatchNorm,
+    groups: int = 1,
+    strided: bool = True,
     rngs: nnx.Rngs,
 ) -> Any:
     """A normalisation that computes and returns float32 for every encoder dtype; None of kind `none`.
@@ -63,8 +63,8 @@ def norm(
     Otherwise flax would round running statistics to bfloat16. E[x^2] - E[x]^2 would cancel for a large mean.
 
     batch: under jit with statistics of the global batch, however it is sharded; running ones have momentum
-    `RUNNING_DECAY`, all norms their `NORM_EPS`. `batch_no_shift` and `batch_plain` have no shift, and no shift and no
-    scale.
+    `RUNNING_DECAY`, all norms their `NORM_EPS`. With more `groups` it is `SplitBatchNorm`. `batch_no_shift` and
+    `batch_plain` have no shift, and no shift and no scale.
     group (Wu & He 2018): gcd(features, 256) / 8 groups, at least 1. That is 32 groups for at least 256 features, and
     groups of at least 8 channels below. With 32 groups of 64 features, two channels at 1x1, in the last stage on a
     small image, would be normalised to their sign.
@@ -78,10 +78,10 @@ def norm(
     shared |= {"epsilon": NORM_EPS["group" if kind == "group" else "batch"], "scale_init": scale_init}
     if kind == "group":
         return nnx.GroupNorm(features, num_groups=max(1, math.gcd(features, 256) // 8), **shared)
-    plain = kind == "batch_plain"
-    return batch_norm(
-        features, momentum=RUNNING_DECAY, use_scale=not plain, use_bias=kind == "batch", **shared
-    )
+    shared |= {"momentum": RUNNING_DECAY, "use_scale": kind != "batch_plain", "use_bias": kind == "batch"}
+    if groups > 1:
+        return SplitBatchNorm(features, groups, strided, **shared)
+    return BatchNorm(features, **shared)
 
 
 class SplitBatchNorm(nnx.BatchNorm):
@@ -114,8 +114,3 @@ class SplitBatchNorm(nnx.BatchNorm):
         z = (split - mean) * jax.lax.rsqrt(variance + self.epsilon)
         z = z if self.scale is None else z * self.scale[...][None, None, None]
         return (z if self.bias is None else z + self.bias[...][None, None, None]).reshape(x.shape)
-
-
-def in_groups(groups: int, strided: bool = True) -> Callable[..., nnx.BatchNorm]:
-    """Batch normalisation with statistics of each group of rows, or of all if there is one group."""
-    return partial(SplitBatchNorm, groups=groups, strided=strided) if groups > 1 else BatchNorm

@@ -117,6 +117,6 @@ def test_invalid_critics_and_aggregations_raise():
     ]:
         for loss in (losses.poly_view, losses.sufficient_statistics):
             with pytest.raises(ValueError, match=message):
-                loss(z, **options)
+                jax.eval_shape(functools.partial(loss, **options), z)
     with pytest.raises(ValueError, match=r"aggregation must make"):
-        losses.poly_siglip(z, aggregation=wide)
+        jax.eval_shape(functools.partial(losses.poly_siglip, aggregation=wide), z)

@@ -12,7 +12,6 @@ from flax import nnx
 from mvcl import losses, methods, models
 from mvcl.methods._method import embed
 from mvcl.models import _norms
-from mvcl.models._norms import SplitBatchNorm
 
 N, K, SHAPE = 6, 4, (5,)
 ENCODER = models.MLP(widths=(7,))
@@ -167,8 +166,7 @@ class SplitNorm:
     groups: int
 
     def build(self, input_shape, *, dtype, rngs):
-        batch_norm = partial(SplitBatchNorm, groups=self.groups, strided=False)
-        module = _norms.norm("batch", *input_shape, batch_norm=batch_norm, rngs=rngs)
+        module = _norms.norm("batch", *input_shape, groups=self.groups, strided=False, rngs=rngs)
         module.features = input_shape[0]
         return module
 
