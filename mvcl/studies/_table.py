@@ -309,10 +309,11 @@ def _notes(content: dict[str, Any]) -> list[str]:
         named = [cell for cell in cells if state in cell["status"].values()]
         parts += [f"{what}: {cell['name']}: {'; '.join(cell['reasons'][:3])}" for cell in named[:10]]
     labels = {measure["name"]: measure["label"] for measure in content["measures"]}
+    digits = {measure["name"]: f"+.{max(2, measure['digits'])}f" for measure in content["measures"]}
     lines = []
     for cell in cells:
         for name, gap in cell["differences"].items():
-            if value := _interval(gap, "+.2f"):
+            if value := _interval(gap, digits[name]):
                 lines.append([cell["name"], labels[name], gap["to"], value, gap["seeds"]])
     if lines:
         head = ["cell", "measure", "minus", "difference", "seeds"]
