@@ -114,17 +114,16 @@ def sides(pairs: Pairs) -> tuple[np.ndarray, np.ndarray]:
     return both[:, 0], both[:, 1]
 
 
-def queue_energy(s: Vectors) -> jax.Array | None:
-    """`(k, n)`: the log-sum-exp of each vector's similarities with the queue; None without one."""
-    if s.queue is None:
-        return None
-    return _lse.across(s, s.queue, tuple((l, 0) for l in range(s.z.shape[0])), columns=False)[0]
+def queue_energy(s: Vectors, queue: Vectors) -> jax.Array:
+    """`(k, n)`: the log-sum-exp of each vector's similarities with its queue."""
+    return _lse.across(s, queue, tuple((l, 0) for l in range(s.z.shape[0])), columns=False)[0]
 
 
 def with_queue(s: Vectors, *energies: jax.Array) -> jax.Array:
     """`(k, n)` log-sum-exps over disjoint sets, joined with that over the queue where there is one."""
-    extra = queue_energy(s)
-    return lse_union(*energies) if extra is None else lse_union(*energies, extra)
+    if s.queue is not None:
+        energies = (*energies, queue_energy(s, s.queue))
+    return lse_union(*energies)
 
 
 def other_views_energy(s: Vectors, *, diagonal: bool = True) -> jax.Array:

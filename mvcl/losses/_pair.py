@@ -24,7 +24,7 @@ def _info_nce_terms(
     extra_negatives: ArrayLike | None,
 ) -> emb.Terms:
     s = emb.similarities(e, temperature, extra_negatives)
-    (left, right), extra = emb.sides(pairs), emb.queue_energy(s)
+    (left, right), extra = emb.sides(pairs), None if s.queue is None else emb.queue_energy(s, s.queue)
     positive, exists = emb.positives(s, pairs)
     if not in_batch_negatives:
         if extra is None:

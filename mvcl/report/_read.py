@@ -57,7 +57,7 @@ def read_run(path: Path) -> Run:
     expected = ["config.json", "metrics.jsonl", "evaluation.json", "embeddings.npz"]
     expected += [] if (path / "scaling.json").is_file() else ["views.npz"]  # runs on tables have no images
     for of, name, read, what, remedy in (
-        ("", "config.json", _config, "The configuration", train),
+        ("config", "config.json", _files.read_json, "The configuration", train),
         ("log", "metrics.jsonl", _log, "The curves", train),
         ("", "evaluation.json", _evaluation, "The evaluation table", f"run: mvcl evaluate {path}"),
         ("view_names", "scaling.json", _files.read_json, "The names of the views", train),
@@ -78,7 +78,7 @@ def read_run(path: Path) -> Run:
         except Exception as error:  # a damaged file may raise anything; the page shows it
             reason = " ".join(str(error).removeprefix(f"{file} ").split())
             missing.append((what, f"{name} cannot be read ({type(error).__name__}: {reason})", remedy))
-    return Run(path, missing, **found)
+    return Run(path, missing, fields=flatten(found.get("config", {})), **found)
 
 
 def is_locked(path: Path) -> bool:
@@ -124,11 +124,6 @@ def _need(holds: bool | np.bool_, message: str) -> None:
 def _classes(data: Mapping[str, np.ndarray], labels: np.ndarray) -> list[str]:
     names = dict(enumerate(data.get("class_names", ())))
     return [str(names.get(label, f"class {label}")) for label in labels]
-
-
-def _config(file: Path) -> dict[str, Any]:
-    config = _files.read_json(file)
-    return {"config": config, "fields": flatten(config)}
 
 
 def _lines(file: Path) -> list[tuple[int, dict[str, Any]]]:
