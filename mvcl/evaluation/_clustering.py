@@ -205,7 +205,10 @@ class Clustering(Evaluation):
                 column[rows] = metrics.k_means(found, clusters, **self._k_means())[0]
                 columns[name] = column
         records = folder / "refresh.jsonl"
-        for line in map(json.loads, records.read_text().splitlines() if records.is_file() else ()):
+        for text in records.read_text().splitlines() if records.is_file() else ():
+            if not text.endswith("}"):  # a killed run may leave part of a line
+                continue
+            line = json.loads(text)
             if len(line.get("clusters_all", ())) == len(x):
                 columns[f"cluster at step {line['step']}"] = line["clusters_all"]
         with _files.replacing(folder / "clusters.csv") as file:

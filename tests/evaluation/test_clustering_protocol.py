@@ -91,7 +91,8 @@ def test_columns_of_each_view(split):
 
 def test_table_and_file(split, tmp_path):
     looks = [{"step": 3, "clusters_all": [2] * 60}, {"step": 9, "clusters_all": [1, 0] * 30}, {"step": 12}]
-    (tmp_path / "refresh.jsonl").write_text("".join(json.dumps(look) + "\n" for look in looks))
+    killed = '{"step": 15, "clus'  # part of a line
+    (tmp_path / "refresh.jsonl").write_text("".join(json.dumps(look) + "\n" for look in looks) + killed)
     protocol = evaluation.Clustering(runs=2, starts=2, draws=2)
     parts = [np.pad(view, ((0, 0), (0, 4 - view.shape[1]))) for view in split.arrays]
     features = {"train": np.concatenate(parts, axis=1)}
