@@ -158,21 +158,20 @@ def splits_of(raw: Raw, options: Any, scaling_file: str = "", skip_last: int = 0
         name: tables[name][:, : tables[name].shape[1] - skip_last]
         for name in chosen(options.views, list(tables))
     }
-    present = _present(views, ids)
+    present = present_in(views, ids)
     test = np.arange(len(ids)) % 5 == 4
     parts = {"train": ~test, "test": test}
     parts = parts if options.held_out else dict.fromkeys(parts, test | True)
     if scaling_file:
         fitted = _read_scaling(_buckets.path(scaling_file), views)
     else:
-        fitted = _fit(options.scaling, views, present & parts["train"][:, None])
-    scaled = [
-        _scaled(name, view, fitted[name], present[:, i]) for i, (name, view) in enumerate(views.items())
-    ]
-    numbers, class_names = _classes(labels, len(ids))
-    return {
-        part: in_memory(
-            tuple(_rows(view, rows) for view in scaled),
+        fitted = fit(options.scaling, views, present & parts["train"][:, None])
+    arrays = [scaled(name, view, fitted[name], present[:, i]) for i, (name, view) in enumerate(views.items())]
+    numbers, class_names = classes_of(labels, len(ids))
+
+    def split(rows: np.ndarray) -> Split:
+        return in_memory(
+            tuple(_rows(view, rows) for view in arrays),
             numbers[rows],
             class_names,
             view_names=tuple(views),
@@ -181,8 +180,9 @@ def splits_of(raw: Raw, options: Any, scaling_file: str = "", skip_last: int = 0
             ids=tuple(name for name, row in zip(ids, rows) if row),
             scaling=fitted,
         )
-        for part, rows in parts.items()
-    }
+
+    train = split(parts["train"])
+    return {"train": train, "test": split(parts["test"]) if options.held_out else train}
 
 
 def chosen(wanted: Sequence[str], names: Sequence[str]) -> list[str]:
@@ -204,15 +204,24 @@ def chosen(wanted: Sequence[str], names: Sequence[str]) -> list[str]:
     return found
 
 
-def _present(views: Mapping[str, np.ndarray], ids: Sequence[str]) -> np.ndarray:
-    """(N, k) bool, True where a view is present; raises `ValueError` for invalid tables."""
+def present_in(
+    views: Mapping[str, np.ndarray], ids: Sequence[str], *, new: bool = False, mask: Any = None
+) -> np.ndarray:
+    """(N, k) bool, True where a view is present, and `mask` if given is True; raises `ValueError` for invalid tables.
+
+    Of `new` examples, which are encoded only, any view may be missing.
+    """
     check_distinct(ids)
-    present = np.stack([~np.isnan(view).all(axis=1) for view in views.values()], axis=1)
+    present = np.stack([~np.isnan(view).reshape(len(ids), -1).all(1) for view in views.values()], axis=1)
+    if mask is not None:
+        if np.shape(mask) != present.shape:
+            raise ValueError(f"mask must have shape (n, k) = {present.shape}, got {np.shape(mask)}")
+        present &= np.asarray(mask, bool)
     for (name, view), here in zip(views.items(), present.T):
-        if view.shape[1] == 0 or not here.any():
+        if view.shape[1] == 0 or not (new or here.any()):
             missing = "example" if view.shape[1] else "columns of features"
             raise ValueError(f"view {name} has no {missing}")
-        if (bad := ~np.isfinite(view) & here[:, None]).any():
+        if view.ndim == 2 and (bad := ~np.isfinite(view) & here[:, None]).any():
             row, column = np.argwhere(bad)[0]
             raise ValueError(
                 f"view {name} has {bad.sum()} entries that are NaN, empty or infinite, the first in column "
@@ -222,13 +231,13 @@ def _present(views: Mapping[str, np.ndarray], ids: Sequence[str]) -> np.ndarray:
     if not present.any(axis=1).all():
         lost = int(np.argmin(present.any(axis=1)))
         raise ValueError(f"example {ids[lost]} is in no view; remove it")
-    if not (present.sum(axis=1) > 1).any():
+    if not (new or (present.sum(axis=1) > 1).any()):
         first = ", ".join(f"{ids[i]!r} in {n}" for n, i in zip(views, present.argmax(axis=0)))
         raise ValueError(f"no example is in more than one view; the views must share ids, got {first}")
     return present
 
 
-def _fit(
+def fit(
     kinds: Sequence[Scaling], views: Mapping[str, np.ndarray], training: np.ndarray
 ) -> dict[str, dict[str, Any]]:
     """Shift and scale of each view's columns, fitted to the training examples that have the view."""
@@ -266,21 +275,26 @@ def _read_scaling(path: Path, views: Mapping[str, np.ndarray]) -> dict[str, dict
         return fitted
 
 
-def _scaled(name: str, view: np.ndarray, fitted: Mapping[str, Any], here: np.ndarray) -> np.ndarray:
-    """(N, d) float32: a view, scaled; warns of columns that are constant in the rows that are `here`."""
+def scaled(
+    name: str, view: np.ndarray, fitted: Mapping[str, Any] | None, here: np.ndarray, *, new: bool = False
+) -> np.ndarray:
+    """(N, ..., d) float32: a view, scaled if `fitted` is given; warns of columns that are constant in the rows that are
+    `here`, unless they are of `new` examples."""
+    if fitted is None:
+        return view.astype(np.float32)
     rows = _rows(view, here)
     shift, scale = np.asarray(fitted["shift"]), np.asarray(fitted["scale"])
-    constant = np.flatnonzero(rows.min(axis=0) == rows.max(axis=0))
+    constant = np.flatnonzero(~np.bool_(new) & (rows.min(axis=0) == rows.max(axis=0)))
     if len(constant):
         shown = ", ".join(map(str, constant[:5])) + (", ..." if len(constant) > 5 else "")
         warnings.warn(
             f"view {name}: {len(constant)} of {view.shape[1]} columns are constant ({shown})", stacklevel=3
         )
     with np.errstate(all="ignore"):
-        scaled = ((view - shift) / scale).astype(np.float32)
-    if not np.isfinite(_rows(scaled, here)).all():
+        found = ((view - shift) / scale).astype(np.float32)
+    if not new and not np.isfinite(_rows(found, here)).all():
         raise ValueError(f"view {name} has entries too large for float32 after scaling")
-    return scaled
+    return found
 
 
 def check_distinct(ids: Sequence[str]) -> None:
@@ -296,7 +310,7 @@ def _rows(view: np.ndarray, rows: np.ndarray) -> np.ndarray:
     return view if rows.all() else view[rows]
 
 
-def _classes(labels: np.ndarray | None, n: int) -> tuple[np.ndarray, tuple[str, ...]]:
+def classes_of(labels: np.ndarray | None, n: int) -> tuple[np.ndarray, tuple[str, ...]]:
     """(N,) int32 class numbers, and the class names in order."""
     if labels is None:
         return np.zeros(n, np.int32), ("unlabelled",)

@@ -257,8 +257,9 @@ def split_of_files(
     shape: Shape | None = None,
 ) -> Split:
     """`image_split` of image files."""
-    return image_split(
-        labels, class_names, files.__getitem__, lambda row: f"image {files[row]}", origin, shape
+    name = lambda row: f"image {files[row]}"  # noqa: E731
+    return dataclasses.replace(
+        image_split(labels, class_names, files.__getitem__, name, origin, shape), files=files
     )
 
 

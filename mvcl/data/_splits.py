@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import functools
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import resources
@@ -12,6 +13,9 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from mvcl import data
+
+# A digest is of so many bytes of an array, in evenly spaced rows where it has more.
+_DIGESTED = 1 << 30
 
 
 class CorruptExample(ValueError):
@@ -115,6 +119,7 @@ class Split:
       present: (N, k) bool, False where a given view is missing, whose array may contain NaN; None: none is missing.
       groups: (N,) int32 subject or speaker of each example; held-out parts consist of whole groups.
       ids: identifier of each example, for tables of results.
+      files: the file of each example, where each has one.
       name: row -> name of an example in messages; None: its split and row.
       scaling: view name -> `shift`, subtracted from each column, and `scale`, which then divides it.
       draws: of a training split whose rows are drawn in blocks; None: a row is the same example in every epoch, and
@@ -129,6 +134,7 @@ class Split:
     present: np.ndarray | None = None
     groups: np.ndarray | None = None
     ids: tuple[str, ...] = ()
+    files: Sequence[Path] = ()
     name: Callable[[int], str] | None = None
     scaling: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     draws: Draws | None = None
@@ -140,6 +146,23 @@ class Split:
     def outline(self) -> "Outline":
         """The outline of this split."""
         return Outline(len(self), len(self.class_names), self.spec, self.present is not None)
+
+    @property
+    def named(self) -> list[str]:
+        """The id, file or row of each example."""
+        return list(self.ids) or list(map(str, self.files)) or list(map(str, range(len(self))))
+
+    def digest(self) -> str:
+        """16 hexadecimal digits of what is in the split: labels, ids, scaling and arrays in memory, of more than 1 GiB
+        evenly spaced rows; of files that are not in memory their names, sizes and times."""
+        stats = [(file.name, file.stat()) for file in (self.files if self.arrays is None else ())]
+        files = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
+        found = hashlib.sha256(repr((self.spec, self.class_names, self.ids, self.scaling, files)).encode())
+        for array in (self.labels, self.present, self.groups, *(self.arrays or ())):
+            if array is not None:
+                rows = np.ascontiguousarray(array[:: array.nbytes // _DIGESTED + 1])
+                found.update(rows.reshape(-1).view(np.uint8).data)
+        return found.hexdigest()[:16]
 
     def take(self, rows: np.ndarray) -> tuple[np.ndarray, ...]:
         """These rows of each array at epoch 0, stacked; all must have one shape."""
@@ -160,6 +183,7 @@ class Split:
             present=None if present is None or present.all() else present,
             groups=groups,
             ids=tuple(self.ids[row] for row in rows) if self.ids else (),
+            files=[self.files[row] for row in rows] if self.files else (),
         )
 
 

@@ -1,5 +1,6 @@
 """The files of a run folder: its lock, config and logs; and its checkpoints, written atomically, verified when read."""
 
+import dataclasses
 import errno
 import fcntl
 import json
@@ -19,7 +20,7 @@ import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 from orbax.checkpoint.checkpoint_managers import preservation_policy
 
-from mvcl import _buckets, _files, _progress
+from mvcl import _buckets, _files, _progress, data
 from mvcl.training import _serialise
 from mvcl.training._config import Config, free
 
@@ -58,21 +59,30 @@ def locked(workdir: Path, name: str = ".lock") -> Iterator[None]:
         yield
 
 
-def claim(workdir: Path, config: Config) -> None:
-    """Write the config, or check that the folder's config is the same; log which user code has changed.
+def claim(workdir: Path, config: Config, splits: Mapping[str, data.Split]) -> None:
+    """Write the config, and what the run keeps of its data, or check that those of the folder are the same; log which
+    user code has changed.
 
-    `ValueError` if the folder belongs to another config, or holds other files.
+    A folder whose run has neither logged nor saved a step is taken over. `ValueError` if the folder belongs to another
+    config or other data, or holds other files.
     """
-    path = workdir / "config.json"
-    if not path.is_file():
+    path, kept = workdir / "config.json", workdir / "data.json"
+    if path.is_file() and not (read_log(workdir) or any((workdir / "checkpoints").glob("[0-9]*"))):
+        for file in (path, kept, workdir / "views.npz"):
+            file.unlink(missing_ok=True)
+    elif not path.is_file():
         there = workdir.iterdir() if workdir.is_dir() else ()  # a new folder in a bucket is not there yet
         unexpected = sorted(p.name for p in there if not p.name.startswith("."))
         if unexpected:
             raise ValueError(
                 f"--workdir {workdir} has files ({', '.join(unexpected[:3])}) but no run; choose an empty folder"
             )
+    first = splits["train"]
+    digests = {
+        name: split.digest() for name, split in splits.items() if split is not first or name == "train"
+    }
+    if not path.is_file():
         _files.write_whole(path, _serialise.to_json(config))
-        return
     given = _serialise.tree(config)
     with _files.reading(path, "config"):
         saved = _files.read_json(path)
@@ -91,8 +101,18 @@ def claim(workdir: Path, config: Config) -> None:
                 f"{name} has changed since this run started (digest {digest}, now {now.get(name)}); the run resumes "
                 "with the new code"
             )
+    before = _files.read_json(kept)["digests"] if kept.is_file() else digests
+    if changed := [name for name, digest in before.items() if digest != digests.get(name)]:
+        raise ValueError(
+            f"--workdir {workdir} was trained on other data: split {changed[0]} differs in its contents, or its files "
+            f"in size or time. Choose another --workdir; if these are copies of the same files, remove {kept}"
+        )
     if saved != given:
         _files.write_whole(path, _serialise.to_json(config))
+    if not kept.is_file():
+        outline = dataclasses.asdict(first.outline) | {"class_names": first.class_names}
+        record = {"digests": digests, **outline, "scaling": first.scaling, "folder": str(Path.cwd())}
+        _files.write_whole(kept, json.dumps(record) + "\n")
 
 
 def differences(old: dict[str, Any], new: dict[str, Any], free: tuple[str, ...] = ()) -> list[str]:

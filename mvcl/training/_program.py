@@ -136,7 +136,7 @@ def _built(config: Config, outline: data.Outline, mesh: Mesh) -> Program:
     if train.microbatch is not None and train.microbatch < rows:
         microbatches = _sharding.microbatches(train.microbatch, rows, mesh)
     step = _step(config, steps, learner, rule, objective, draw, microbatches)
-    apply, plain, head = _apply(config, spec, learner)
+    apply, plain, head = features_of(config, spec, learner)
     state = jax.tree.map(partial(placed, mesh=mesh), jax.eval_shape(init, np.uint32(0)))
     sharding = jax.tree.map(lambda x: x.sharding, state)
     restart, level = partial(_optimizers.restart, rule), jax.jit(chance, out_shardings=replicated)
@@ -232,7 +232,7 @@ def _step(
     return step
 
 
-def _apply(config: Config, spec: data.ExampleSpec, learner: methods.Learner) -> tuple[Any, Any, int]:
+def features_of(config: Config, spec: data.ExampleSpec, learner: methods.Learner) -> tuple[Any, Any, int]:
     """`apply`, `rows` and `head` of a `Program`; images are transformed by the evaluation policy."""
     protocol, output, policy = config.evaluation, config.evaluation.features, evaluation_policy(config, spec)
     both = isinstance(protocol, Classification) and protocol.knn_head

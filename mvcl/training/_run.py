@@ -18,7 +18,11 @@ from mvcl import _buckets, _files, _progress, augment, data, methods, models
 from mvcl.training import _program
 from mvcl.training._config import Config, Mesh, suited_to
 from mvcl.training._folder import Checkpoints, read_scores
-from mvcl.training._serialise import load, replace_at, tree
+from mvcl.training._serialise import from_json, replace_at, tree
+
+
+KEPT = ("params", "statistics", "ema", "step")
+"""What an encoder keeps of a state."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,12 +35,16 @@ class Run:
     program: _program.Program
     weights: str | None = None
     """The file of its weights, with their names and a digest; None if it was trained."""
+    kept: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """What the run's folder keeps of its data, with `class_names` and `scaling`; empty if it was not read."""
 
 
-def prepare(config: Config) -> Run:
-    """Open the data and build the compiled functions; `ValueError` if the config or the data are invalid."""
-    with _progress.during("opening the data"):
-        splits = config.data.open()
+def prepare(config: Config, splits: Mapping[str, data.Split] | None = None) -> Run:
+    """Open the data, if `splits` is None, and build the compiled functions; `ValueError` if the config or the data are
+    invalid."""
+    if splits is None:
+        with _progress.during("opening the data"):
+            splits = config.data.open()
     outline = splits["train"].outline
     config = suited_to(config, outline)
     split, compared = splits["train"], config.train.group or config.examples
@@ -61,6 +69,7 @@ def open_run(
     network: str = "config",
     *,
     output: Literal["config", "encoder", "head", "views", "head_views"] = "config",
+    with_data: bool = True,
 ) -> tuple[Run, _program.State]:
     """Open a finished or interrupted run on the present devices.
 
@@ -70,6 +79,7 @@ def open_run(
       network: `online` or `momentum`, for methods with both; `config` uses the method's `evaluate` field.
       output: `encoder`, `head`, `views` or `head_views`, the output to evaluate; `config` is that of
         evaluation.features.
+      with_data: open the run's data; otherwise the run has no splits, and its data are not needed.
 
     Raises:
       ValueError: the folder is not a run, or has no such checkpoint or network.
@@ -78,7 +88,9 @@ def open_run(
     workdir = _buckets.path(workdir)
     if not (workdir / "config.json").is_file():
         raise ValueError(f"{workdir} is not a run folder: it has no config.json")
-    config = load(workdir)
+    text = (workdir / "config.json").read_text(encoding="utf-8")
+    with _files.naming(workdir / "config.json"):
+        config = from_json(text, encoder_only=not with_data)
     if network != "config":
         if not isinstance(config.method, methods.Following) or network not in ("online", "momentum"):
             raise ValueError(
@@ -88,12 +100,17 @@ def open_run(
         config = replace_at(config, ("method", "evaluate"), network)
     if output != "config":
         config = replace_at(config, ("evaluation", "features"), output)
-    if not (workdir / "checkpoints").is_dir():
+    weights = workdir / "encoder.npz"
+    if not (workdir / "checkpoints").is_dir() and not weights.is_file():
         raise ValueError(
             f"{workdir} has no checkpoint yet; `mvcl train {workdir} --workdir {workdir}` trains it"
         )
+    kept = _files.read_json(workdir / "data.json") if (workdir / "data.json").is_file() else {}
     with _files.naming(workdir):
-        run = prepare(_here(config))
+        run = prepare(_found(_here(config), kept)) if with_data else _without_data(_here(config), kept)
+    if weights.is_file():
+        with _files.reading(weights, "file of an encoder's weights"):
+            return run, _read(run.program, _files.read_npz(weights))
     checkpoints = Checkpoints(workdir / "checkpoints", 1, read_scores(workdir), read_only=True)
     try:
         steps = checkpoints.steps()
@@ -116,6 +133,46 @@ def _here(config: Config) -> Config:
     """The config on the present devices."""
     devices = 1 if config.examples % (jax.device_count() * (config.train.group or 1)) else -1
     return replace_at(config, ("mesh",), Mesh(data=devices))
+
+
+def _read(program: _program.Program, arrays: Mapping[str, np.ndarray]) -> _program.State:
+    """The part of a state that an encoder keeps, of its arrays by path."""
+
+    def leaf(path: Any, like: Any) -> jax.Array:
+        found = arrays[jax.tree_util.keystr(path)]
+        if found.shape != like.shape:
+            raise ValueError(f"{jax.tree_util.keystr(path)} must have shape {like.shape}, got {found.shape}")
+        return jax.device_put(found, like.sharding)
+
+    likes = {name: program.abstract_state[name] for name in KEPT if name in program.abstract_state}
+    return jax.tree_util.tree_map_with_path(leaf, likes)
+
+
+def _found(config: Config, kept: Mapping[str, Any]) -> Config:
+    """The config; a relative path of its data that is not in this folder is that of the folder of training."""
+    for name in ("path", "directory"):
+        place = Path(kept.get("folder", "")) / getattr(config.data, name, "")
+        if (
+            getattr(config.data, name, "")
+            and not Path(getattr(config.data, name)).exists()
+            and place.exists()
+        ):
+            config = replace_at(config, ("data", name), str(place))
+    return config
+
+
+def _without_data(config: Config, kept: Mapping[str, Any]) -> Run:
+    """A run without splits, of what its folder keeps of its data."""
+    if not kept:
+        raise ValueError("it has no data.json, which training writes; repeat `mvcl train` with its data")
+    spec = kept["spec"]
+    shapes, names = tuple(map(tuple, spec["shapes"])), tuple(spec["view_names"])
+    outline = data.Outline(
+        kept["examples"], kept["classes"], data.ExampleSpec(shapes, names, spec["given"]), kept["missing"]
+    )
+    config = suited_to(config, outline)
+    with _progress.during("building the model"):
+        return Run(config, {}, outline, _program.build(config, outline), kept=kept)
 
 
 def open_weights(config: Config, path: Path, prefix: str | None = None) -> tuple[Run, _program.State]:
@@ -154,7 +211,7 @@ def _placed(program: _program.Program, state: _program.State) -> _program.State:
 
 
 def one_encoder(run: Run, state: _program.State) -> Any:
-    """The encoder that is evaluated, for methods with one encoder.
+    """The encoder that is evaluated, in evaluation mode, for methods with one encoder.
 
     Raises:
       ValueError: the method has an encoder for each view.
@@ -165,7 +222,7 @@ def one_encoder(run: Run, state: _program.State) -> Any:
             f"this needs a run with one encoder; method {type(run.config.method).__name__} has one for each of the "
             f"{run.config.views.k} views. `mvcl embed` writes the features of a split"
         )
-    return learner.network(*_program.evaluated(state)).encoder
+    return models.eval_view(learner.network(*_program.evaluated(state)).encoder)
 
 
 def with_initial(run: Run, state: _program.State) -> _program.State:
@@ -181,7 +238,7 @@ def with_initial(run: Run, state: _program.State) -> _program.State:
         )
     initial = _buckets.path(config.train.initial or "")
     tree(config)  # its own code is known to the run, on every process
-    encoder = one_encoder(*open_run(initial))
+    encoder = one_encoder(*open_run(initial, with_data=False))
     params, statistics = program.learner.start_from(state["params"], state["statistics"], encoder)
     new = {**state, "params": params, "statistics": statistics}
     new |= {"ema": jax.tree.map(jnp.copy, params)} if "ema" in state else {}

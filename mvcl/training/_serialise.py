@@ -102,9 +102,10 @@ def to_json(config: Config) -> str:
     return json.dumps(tree(config), indent=2) + "\n"
 
 
-def from_json(text: str) -> Config:
+def from_json(text: str, *, encoder_only: bool = False) -> Config:
     """The inverse of `to_json`. Of code from outside mvcl it imports that of the project's studies only; other code has
-    to be that of a config that this process has loaded or written.
+    to be that of a config that this process has loaded or written. With `encoder_only` the source, and an objective,
+    an optimiser and an evaluation of other code, are replaced by mvcl's: features do not need them.
 
     Raises:
       ValueError: the text is not JSON, or names a class, function or field that does not exist.
@@ -114,7 +115,14 @@ def from_json(text: str) -> Config:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"the saved config is not JSON: {error}") from error
     try:
-        config = _build(saved, known() | _of_studies(saved) | _own)
+        found = known() | _of_studies(saved) | _own
+        if encoder_only and isinstance(saved, dict):
+            instead = tree(Config(objective=losses.all_pairs(losses.info_nce)))
+            features = {"features": saved.get("evaluation", {}).get("features", "encoder")}
+            for part in ("data", "objective", "optimizer", "evaluation"):
+                if part == "data" or digests(saved.get(part)).keys() - found.keys():
+                    saved[part] = instead[part] | (features if part == "evaluation" else {})
+        config = _build(saved, found)
     except RecursionError as error:
         raise ValueError("the saved config is nested too deeply") from error
     if not isinstance(config, Config):

@@ -64,7 +64,7 @@ def train(
         ExitStack() as files,
     ):
         if first:
-            _folder.claim(workdir, run.config)
+            _folder.claim(workdir, run.config, run.splits)
         session = Session(run, workdir, clock, stop, files, page)
         if (table := session.begin()) is not None:
             return table

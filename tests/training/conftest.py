@@ -6,7 +6,7 @@ import jax
 import pytest
 
 from mvcl import _progress, augment, data, evaluation, losses, models, training
-from mvcl.training import AdamW, Checkpoint, Config, Mesh, Train, Views
+from mvcl.training import AdamW, Checkpoint, Config, Mesh, Train, Views, _folder
 
 
 @pytest.fixture(scope="session")
@@ -56,10 +56,12 @@ def write_run():
     """Writes a config and a state, by default the initial one, as a run of no steps."""
 
     def write(config, folder, state=None):
+        run = training.prepare(config)
+        folder.mkdir(exist_ok=True)
+        _folder.claim(folder, run.config, run.splits)
         checkpoints = training.Checkpoints(folder / "checkpoints", 1)
-        checkpoints.save(0, training.prepare(config).program.init() if state is None else state, {})
+        checkpoints.save(0, run.program.init() if state is None else state, {})
         checkpoints.close()
-        (folder / "config.json").write_text(training.to_json(config))
         return folder
 
     return write

@@ -118,11 +118,12 @@ def test_a_copy_that_fails_leaves_nothing(bucket, monkeypatch):
 def test_a_run_begins_in_a_new_folder(bucket):
     bucket.mkdir(parents=True, exist_ok=True)
     config = training.load("digits")
-    claim(bucket, config)
-    claim(bucket, config)  # as it resumes
+    splits = config.data.open()
+    claim(bucket, config, splits)
+    claim(bucket, config, splits)  # as it resumes
     (bucket.parent / "other" / "notes.txt").write_text("x")
     with pytest.raises(ValueError, match=r"has files \(notes.txt\) but no run"):
-        claim(bucket.parent / "other", config)
+        claim(bucket.parent / "other", config, splits)
 
 
 def test_log_is_uploaded_with_a_checkpoint(bucket):

@@ -91,6 +91,20 @@ def test_raises_on_another_config_in_the_folder(whole, tiny, tmp_path):
     assert (tmp_path / "thesis.txt").read_text() == "mine"
 
 
+def test_a_folder_belongs_to_its_data_and_to_a_run_that_took_a_step(tiny, tmp_path):
+    first, other = tiny.data.open(), changed(tiny, {"data.seed": 1}).data.open()
+    assert first["train"].digest() == tiny.data.open()["train"].digest() != other["train"].digest()
+    _folder.claim(tmp_path, tiny, first)
+    wider = changed(tiny, {"head.out": 9})
+    _folder.claim(tmp_path, wider, other)  # nothing was logged or saved
+    assert training.load(tmp_path) == wider
+    _folder.append_row(tmp_path / "metrics.jsonl", {"step": 2, "loss": 0.0})
+    with pytest.raises(
+        ValueError, match=r"was trained on other data: split train differs .* remove .*data\.json"
+    ):
+        _folder.claim(tmp_path, wider, first)
+
+
 def lock_of(folder):
     """The lock of a folder, held by a file of its own, as by another process."""
     file = open(folder / ".lock", "w")

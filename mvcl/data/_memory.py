@@ -1,0 +1,127 @@
+"""Arrays in memory as a split: images, or views by name, of which some may be missing."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from mvcl.data._features import Scaling, classes_of, fit, present_in, scaled
+from mvcl.data._splits import ExampleSpec, Split, in_memory
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Memory:
+    """Arrays that a program gave to `mvcl.fit`. A run does not keep them, but knows them by their digest."""
+
+    def open(self) -> dict[str, Split]:
+        """Raises `ValueError`: only the program has the arrays."""
+        raise ValueError(
+            "this run was trained on arrays in memory: call mvcl.fit with them and this workdir to resume it. "
+            "mvcl.load(RUN) and `mvcl embed RUN --data.path NEW` encode new ones without them"
+        )
+
+
+def split_of_arrays(
+    given: Any,
+    *,
+    labels: Any = None,
+    mask: Any = None,
+    spec: ExampleSpec | None = None,
+    scaling: Sequence[Scaling] | Mapping[str, Any] = ("standard",),
+) -> Split:
+    """Images, or views by name, as a split.
+
+    Args:
+      given: images (n, H, W) or (n, H, W, C), uint8 or floating in [0, 1], or with `spec` a list of images of any
+        sizes; or views: a mapping of names, or a list, of arrays and DataFrames (n, ...), whose rows are the same
+        examples. A view that is None, and rows of NaN, are missing.
+      labels: (n,) class numbers or names; None: unlabelled.
+      mask: (n, k) bool, False where a view is missing; None: as the NaN say.
+      spec: specification of the examples, where a network has been built for them.
+      scaling: of the columns of tables (n, d): fitted here, one for all views or one for each; or as a split has it.
+
+    Raises:
+      ValueError: an array has another type or shape than the others or `spec`; entries, not rows, are NaN.
+    """
+    many = isinstance(given, (Mapping, list, tuple))
+    if not (many if spec is None else spec.given):
+        return _of_images(given, labels, spec)
+    views, count = _named(given, spec)
+    ids = [str(row) for row in range(count)]
+    present = present_in(views, ids, new=spec is not None, mask=mask)
+    tables = {name: view for name, view in views.items() if view.ndim == 2}
+    here = {name: present[:, i] for i, name in enumerate(views)}
+    fitted = scaling
+    if not isinstance(fitted, Mapping):
+        fitted = fit(fitted, tables, np.stack([here[name] for name in tables], 1)) if tables else {}
+    arrays = [scaled(name, view, fitted.get(name), here[name], new=True) for name, view in views.items()]
+    numbers, class_names = classes_of(None if labels is None else np.asarray(labels), count)
+    there = None if present.all() else present
+    options: dict[str, Any] = {"view_names": tuple(views), "given": True, "present": there}
+    return in_memory(tuple(arrays), numbers, class_names, scaling=fitted, **options)
+
+
+def _named(given: Any, spec: ExampleSpec | None) -> tuple[dict[str, np.ndarray], int]:
+    """The views by name, floating, those that are missing all NaN; and n."""
+    names = () if spec is None else spec.view_names or tuple(f"view {i + 1}" for i in range(spec.views or 0))
+    if isinstance(given, Mapping):
+        found = {str(name): view for name, view in given.items() if view is not None}
+    elif isinstance(given, (list, tuple)):
+        names = names or tuple(f"view {i + 1}" for i in range(len(given)))
+        found = {name: view for name, view in zip(names, given) if view is not None}
+        if len(given) != len(names):
+            raise ValueError(f"there must be {len(names)} views, {', '.join(names)}, got {len(given)}")
+    else:
+        raise ValueError(f"views must be a dict of arrays by name, {', '.join(names)}; got {np.shape(given)}")
+    if unknown := [name for name in found if names and name not in names]:
+        raise ValueError(f"there is no view {unknown[0]!r}; the views are {', '.join(names)}")
+    views = {}
+    for name, view in found.items():
+        array = np.asarray(view)
+        if array.dtype.kind not in "biuf" or array.ndim < 2:
+            raise ValueError(f"view {name} must be numbers (n, ...), got {array.dtype} {array.shape}")
+        pixels = array.dtype == np.uint8 and array.ndim > 2
+        views[name] = np.divide(
+            array, 255 if pixels else 1, dtype=np.float64 if array.ndim == 2 else np.float32
+        )
+    lengths = {name: len(view) for name, view in views.items()}
+    if len(set(lengths.values())) != 1 or not (count := len(next(iter(views.values())))):
+        raise ValueError(f"views must have the same number of rows, at least 1, got {lengths or 'no view'}")
+    if spec is None:
+        if len(views) < 2:
+            raise ValueError(f"there must be at least 2 views of an example, got {', '.join(views)}")
+        return views, count
+    for name, shape in zip(names, spec.view_shapes):
+        array = views.setdefault(name, np.full((count, *shape), np.nan, np.float32))
+        if array.shape[1:] != shape:
+            raise ValueError(f"view {name} must be (n, {', '.join(map(str, shape))}), got {array.shape}")
+    return {name: views[name] for name in names}, count
+
+
+def _of_images(given: Any, labels: Any, spec: ExampleSpec | None) -> Split:
+    images: Any = [np.asarray(image) for image in given] if isinstance(given, (list, tuple)) else None
+    if images is None or len({image.shape for image in images}) == 1:
+        images = np.asarray(given)
+    every = images if isinstance(images, list) else [images]
+    least = 2 if isinstance(images, list) else 3
+    channels = None if spec is None else spec.channels
+    for image in every:
+        bad = image.dtype != np.uint8 and not (
+            image.dtype.kind == "f" and ((image >= 0) & (image <= 1)).all()
+        )
+        depth = 1 if image.ndim == least else image.shape[-1]
+        if bad or image.ndim not in (least, least + 1) or not image.size or depth != (channels or depth):
+            raise ValueError(
+                "images must be (n, H, W) or (n, H, W, C), uint8 or floating in [0, 1]"
+                + (f", with {channels} channels" if channels else "; views, such as tables, a dict by name")
+                + f"; got {image.dtype} {image.shape}"
+            )
+    every = [image[..., None] if image.ndim == least else image for image in every]
+    count = len(images)
+    numbers, names = classes_of(None if labels is None else np.asarray(labels), count)
+    if not isinstance(images, list):
+        whole = every[0] if every[0].dtype == np.uint8 else every[0].astype(np.float32)
+        return in_memory((whole,), numbers, names)
+    sizes = ExampleSpec(((None, None, every[0].shape[-1]),))
+    return Split(numbers, names, sizes, lambda row, epoch: (every[row],))

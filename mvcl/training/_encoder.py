@@ -1,0 +1,144 @@
+"""A trained encoder by itself: features of arrays, with the preprocessing and the weights of its run."""
+
+import dataclasses
+import json
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import numpy as np
+
+from mvcl import _buckets, _files, data, models
+from mvcl.training import _evaluate, _program
+from mvcl.training._config import Config
+from mvcl.training._run import KEPT, Run, open_run
+from mvcl.training._serialise import load, replace_at, to_json
+
+Output = Literal["config", "encoder", "head", "views", "head_views", "mean"]
+
+
+class Encoder:
+    """The encoder of a run, in evaluation mode: `encoder(images)`, `encoder({"text": t, "image": i})`.
+
+    Attributes:
+      config: the run's config.
+      module: the network, with `encoder` and `head` (lists of them, where each view has its own), in evaluation mode.
+      params: its parameters.
+      views: names of the views that it takes; () for images.
+      class_names: of the classes of its training data.
+    """
+
+    def __init__(self, run: Run, state: _program.State) -> None:
+        """Of a run, with or without its splits, and a state; the optimiser's part of the state is not kept."""
+        self.run = dataclasses.replace(run, splits={})
+        self.state = {name: state[name] for name in KEPT if name in state}
+        self._runs: dict[str, Run] = {}  # one for each output
+
+    @property
+    def config(self) -> Config:
+        return self.run.config
+
+    @cached_property
+    def module(self) -> Any:
+        return models.eval_view(self.run.program.learner.network(*_program.evaluated(self.state)))
+
+    @property
+    def params(self) -> Any:
+        return _program.evaluated(self.state)[0]
+
+    @property
+    def views(self) -> tuple[str, ...]:
+        spec = self.run.outline.spec
+        return (spec.view_names or tuple(f"view {i + 1}" for i in range(spec.views or 0))) * spec.given
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return tuple(self.run.kept["class_names"])
+
+    def __call__(self, given: Any, *, mask: Any = None, output: Output = "config") -> np.ndarray:
+        """Features (n, d) float32 of arrays, the same numbers as `mvcl embed` writes; computed in batches by jit.
+
+        Args:
+          given: images (n, H, W, C), uint8 or floating in [0, 1], or a list of images of any sizes; or views by name,
+            in the units of the training data. A view that is left out or None, and rows of NaN, are missing.
+          mask: (n, k) bool, False where a view is missing; None: as the NaN say.
+          output: `encoder` or `head`; of given views also each, side by side, `views` or `head_views`, or the `mean`
+            over the views of an example; `config`: what the run evaluates.
+
+        Raises:
+          ValueError: an array has not the type or shape of the training data, or the method has no such output.
+        """
+        spec = self.run.outline.spec
+        if isinstance(given, (list, tuple)) and spec.image_shape is not None:  # a program for each size
+            sizes = [np.shape(image) for image in given]
+            rows = {size: [row for row, one in enumerate(sizes) if one == size] for size in sizes}
+            parts = [self(np.stack([given[row] for row in of]), output=output) for of in rows.values()]
+            return np.concatenate(parts)[np.argsort(np.concatenate(list(rows.values())))]
+        split, mean = self.split(given, mask), output == "mean"
+        found = self._encoded(split, self.state, "encoder" if mean and not spec.given else output)
+        if not mean or not spec.given:
+            return found
+        there = np.ones((len(split), len(self.views)), bool) if split.present is None else split.present
+        return found.reshape(*there.shape, -1).sum(1) / there.sum(1, keepdims=True, dtype=np.float32)
+
+    transform = __call__
+
+    def split(self, given: Any, mask: Any = None) -> data.Split:
+        """Arrays, as in a call, as a split of the run, with its scaling."""
+        scaling = self.run.kept.get("scaling", {})
+        return data.split_of_arrays(given, mask=mask, spec=self.run.outline.spec, scaling=scaling)
+
+    def preprocess(self, given: Any) -> Any:
+        """What `module.encoder` takes: images at its size, normalised, (n, side, side, C); or a tuple of scaled views,
+        zero where one is missing."""
+        split, side = self.split(given), self.config.policies[0].image_size
+        if split.spec.given:
+            return data.inputs(split, np.arange(len(split)))["views"]
+        return self._encoded(split, None).reshape(len(split), side, side, -1)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the encoder into a folder for `mvcl.load`, without its data; an existing file of it is replaced."""
+        place = _buckets.path(folder)
+        place.mkdir(parents=True, exist_ok=True)
+        _files.write_whole(place / "config.json", to_json(self.config))
+        _files.write_whole(place / "data.json", json.dumps(self.run.kept) + "\n")
+        arrays = jax.tree_util.tree_flatten_with_path(self.state)[0]
+        _files.save_arrays(place / "encoder.npz", **{jax.tree_util.keystr(path): x for path, x in arrays})
+        return place
+
+    def _encoded(self, split: data.Split, state: _program.State | None, output: str = "config") -> np.ndarray:
+        """Features of every row of a split; without a state what the encoder sees of it."""
+        if output not in self._runs:
+            protocol = self.config.evaluation
+            features = {"config": protocol.features, "mean": "views"}.get(output, output)
+            config = replace_at(self.config, ("evaluation", "features"), features)
+            apply, rows, head = _program.features_of(config, self.run.outline.spec, self.run.program.learner)
+            program = dataclasses.replace(self.run.program, apply=apply, rows=rows, head=head)
+            self._runs[output] = dataclasses.replace(self.run, config=config, program=program)
+        run, size = self._runs[output], 1 << (len(split) - 1).bit_length()  # few rows are a small batch
+        size = min(size, run.config.evaluation.batch_size)
+        config = replace_at(run.config, ("evaluation", "batch_size"), size)
+        run = dataclasses.replace(run, config=config, splits={"given": split})
+        reading = data.Reading(0)
+        return _evaluate.encode_readable(run, state, reading, "encoder", ("given",))[0]["given"]
+
+
+def open_encoder(
+    run: str | Path, checkpoint: str = "latest", *, network: str = "config", config: str | None = None
+) -> Encoder:
+    """The encoder of a run's folder, or of one that `Encoder.save` wrote; the data are not needed.
+
+    Args:
+      run: the folder.
+      checkpoint: `latest`, `best`, or a step.
+      network: `online` or `momentum`, for methods with both; `config` uses the method's `evaluate` field.
+      config: its config file, needed if the encoder or the method is a class from outside mvcl.
+
+    Raises:
+      ValueError: the folder is not that of a run, has no such checkpoint or network, or needs its config file.
+      DamagedCheckpoints: the checkpoint cannot be read.
+    """
+    if config is not None:
+        load(config)
+    return Encoder(*open_run(_buckets.path(run), checkpoint, network, with_data=False))
