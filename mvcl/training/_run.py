@@ -20,7 +20,6 @@ from mvcl.training._config import Config, Mesh, suited_to
 from mvcl.training._folder import Checkpoints, read_scores
 from mvcl.training._serialise import from_json, replace_at, tree
 
-
 KEPT = ("params", "statistics", "ema", "step")
 """What an encoder keeps of a state."""
 
