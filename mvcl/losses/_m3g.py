@@ -2,6 +2,7 @@
 
 from __future__ import annotations  # no module of `mvcl.transport` is imported before it is used
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
@@ -80,7 +81,7 @@ def m3g(
 
     The minimum is replaced by the dual objective at the potentials Sinkhorn ends with. That is never above
     it, so the loss is never below the gap, and >= 0 up to rounding, converged or not. Derivatives are those of
-    `multimarginal_sinkhorn`.
+    `mvcl.transport.MMSinkhorn`.
 
     Cost: n^k for each sweep over the views, as matrix products; sums over pairs hold no tensor.
 
@@ -198,7 +199,7 @@ def _gap(
         z = jnp.where(there[..., None], z, 0)
         there = _numerics.gather(there, axis_name, axis=1)
     z = _numerics.gather(_numerics.unit(z) if given.normalize else _numerics.widen(z), axis_name, axis=1)
-    costs = transport.tuple_costs(z, cost, scale=scale, present=there)
+    costs = transport.Geometry.from_points(z, cost, scale=scale, present=there)
     # Compiled on its own: the program behind the barrier, and so each of its roundings, is that without a mask.
     costs, (weights, of_tuples, log_count) = jax.lax.optimization_barrier(
         (costs, _marginals(there, z.shape[:2], costs.dtype))
@@ -209,18 +210,17 @@ def _gap(
     if there is not None:
         true_tuples = jnp.where(there.T, jnp.arange(z.shape[1])[:, None], jnp.argmin(there, axis=1)[None])
     schedule = (epsilon_init, epsilon_decay) if init is None else (1.0, 1.0)
-    out = transport.multimarginal_sinkhorn(
-        costs,
-        a_s=weights,
-        epsilon=transport.Epsilon(given.epsilon, *schedule),
-        pair_spread=4 * scale / z.shape[0] ** 2 if given.normalize and cost == "circular_variance" else None,
+    if given.normalize and cost == "circular_variance":
+        costs = dataclasses.replace(costs, pair_spread=4 * scale / z.shape[0] ** 2)
+    solver = transport.MMSinkhorn(
         threshold=given.threshold,
+        inner_iterations=1,
         max_iterations=given.max_iterations,
-        init=init,
         axis_name=axis_name,
         block_size=given.block_size,
         max_operations=given.max_operations,
     )
+    out = solver.solve(transport.Problem(costs, weights, transport.Epsilon(given.epsilon, *schedule)), init)
     truth = costs.diagonal() @ of_tuples - strength * (log_count + 1)
     mass = jax.lax.stop_gradient(transport.true_tuple_mass(out, true_tuples, of_tuples > 0))
     if axis_name is not None:  # each device has the embeddings of all, and its share of their gradient

@@ -5,12 +5,13 @@ from typing import TYPE_CHECKING
 from mvcl import _lazy
 
 if TYPE_CHECKING:
-    from ott.geometry.costs import CostFn
+    from ott.geometry.costs import CostFn, SqEuclidean
     from ott.geometry.epsilon_scheduler import Epsilon
 
-    from mvcl.transport._costs import Barycenter, CostName, SphericalBarycenter, SumOverPairs, TupleCosts
-    from mvcl.transport._output import SinkhornOutput, Status, barycenter, conditional_means, true_tuple_mass
-    from mvcl.transport._problem import tuple_costs
-    from mvcl.transport._sinkhorn import multimarginal_sinkhorn
+    from mvcl.transport._costs import Barycenter, CostName, SphericalBarycenter, SumOverPairs
+    from mvcl.transport._geometry import Geometry
+    from mvcl.transport._output import SinkhornOutput, Status, true_tuple_mass
+    from mvcl.transport._problem import Problem
+    from mvcl.transport._solver import MMSinkhorn, multimarginal_sinkhorn
 
 __getattr__, __dir__, __all__ = _lazy.exports(__name__)

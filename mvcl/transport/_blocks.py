@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from mvcl.transport._costs import TupleCosts, place
+from mvcl.transport._costs import place
+from mvcl.transport._geometry import Geometry
 
 # view -> (first index, number of indices), in the order of the block's axes
 Tiles = dict[int, tuple[jax.Array, int]]
@@ -126,12 +127,12 @@ def row_offset(work: Work, rows: int) -> jax.Array:
     return lax.axis_index(work.axis_name) * jnp.int32(row_count(work, rows))
 
 
-def exponent_block(costs: TupleCosts, scaled: Vectors, epsilon: jax.Array, tiles: Tiles) -> jax.Array:
+def exponent_block(costs: Geometry, scaled: Vectors, epsilon: jax.Array, tiles: Tiles) -> jax.Array:
     """Logarithms of the plan's entries in a block, its axes in the order of the tiles."""
     return tile_sum(None, scaled, tiles) - cost_block(costs, tiles) / epsilon
 
 
-def cost_block(costs: TupleCosts, tiles: Tiles) -> jax.Array:
+def cost_block(costs: Geometry, tiles: Tiles) -> jax.Array:
     """Costs of a block of tuples, its axes in the order of the tiles."""
     if costs.dense:
         first, extent = zip(*(tiles[view] for view in range(len(tiles))))
@@ -140,7 +141,7 @@ def cost_block(costs: TupleCosts, tiles: Tiles) -> jax.Array:
     return costs.of([tile_sum(costs, None, tiles)], counts)
 
 
-def tile_sum(matrices: TupleCosts | None, vectors: Vectors | None, tiles: Tiles) -> jax.Array:
+def tile_sum(matrices: Geometry | None, vectors: Vectors | None, tiles: Tiles) -> jax.Array:
     """Sum over a block of the vectors of its views and the matrices of its pairs of views, broadcast."""
     views = list(tiles)
     terms = []
@@ -169,14 +170,14 @@ def spread_bounds(k: int, dtype: jnp.dtype) -> tuple[float, float]:
     return bound, bound / (2 * k - 3)
 
 
-def spread_of(costs: TupleCosts, epsilon: jax.Array) -> jax.Array:
+def spread_of(costs: Geometry, epsilon: jax.Array) -> jax.Array:
     """The largest spread of the exponents of a pair of views."""
     return jnp.max(jnp.stack([jnp.max(matrix) - jnp.min(matrix) for matrix in costs.arrays])) / epsilon
 
 
 def any_way(
     way: Way | None,
-    costs: TupleCosts,
+    costs: Geometry,
     epsilon: jax.Array,
     by: Callable[[Way], Result],
     most: Way = Way.KERNELS,

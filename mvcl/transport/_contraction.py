@@ -57,7 +57,8 @@ from mvcl.transport._blocks import (
     tile_sum,
     tiles_at,
 )
-from mvcl.transport._costs import TupleCosts, pairs, place
+from mvcl.transport._costs import pairs, place
+from mvcl.transport._geometry import Geometry
 
 Block = Callable[[Tiles], jax.Array]
 # u (t, n_a), r (n_a, n_b) and v (t, n_b) of a block, and the logarithm, () or (t,), of what they leave out.
@@ -81,7 +82,7 @@ def scaled_potentials(potentials: Vectors, weights: Vectors, epsilon: jax.Array)
 class Kernels(NamedTuple):
     """`exp(-(C - low) / epsilon)` of the matrices C of all pairs, and `-low / epsilon`."""
 
-    matrices: TupleCosts
+    matrices: Geometry
     logarithms: tuple[jax.Array, ...]
 
     def logarithm(self, l: int, m: int) -> jax.Array:
@@ -89,7 +90,7 @@ class Kernels(NamedTuple):
         return self.logarithms[pairs(len(self.matrices.shape)).index((min(l, m), max(l, m)))]
 
 
-def kernels_of(costs: TupleCosts, epsilon: jax.Array) -> Kernels:
+def kernels_of(costs: Geometry, epsilon: jax.Array) -> Kernels:
     """The kernels of all pairs of views."""
     low = [lax.stop_gradient(jnp.min(matrix)) for matrix in costs.arrays]
     arrays = tuple(jnp.exp((least - matrix) / epsilon) for least, matrix in zip(low, costs.arrays))
@@ -98,7 +99,7 @@ def kernels_of(costs: TupleCosts, epsilon: jax.Array) -> Kernels:
 
 def log_joint(
     work: Work,
-    costs: TupleCosts,
+    costs: Geometry,
     scaled: Vectors,
     epsilon: jax.Array,
     group: tuple[int, ...],
@@ -147,7 +148,7 @@ def log_joint(
     return over_blocks(work, shape, group, beside, summed_block, sizes)
 
 
-def _kept_by_rows(exponents: TupleCosts, scaled: Vectors, group: tuple[int, ...], a: int) -> Block:
+def _kept_by_rows(exponents: Geometry, scaled: Vectors, group: tuple[int, ...], a: int) -> Block:
     """The log-joint of a block for k = 3 and a group of two, the second of which is b."""
     fixed, b = group
     kernel, to_a, to_b = _exponents_to(exponents, scaled, (fixed,), a, b)
@@ -162,7 +163,7 @@ def _kept_by_rows(exponents: TupleCosts, scaled: Vectors, group: tuple[int, ...]
 
 
 def _kept_by_kernels(
-    exponents: TupleCosts, kernels: Kernels, scaled: Vectors, group: tuple[int, ...], a: int
+    exponents: Geometry, kernels: Kernels, scaled: Vectors, group: tuple[int, ...], a: int
 ) -> Block:
     """As `_kept_by_rows`."""
     fixed, b = group
@@ -178,7 +179,7 @@ def _kept_by_kernels(
 
 
 def _factors(
-    exponents: TupleCosts, kernels: Kernels | None, scaled: Vectors, extents: dict[int, int], a: int, b: int
+    exponents: Geometry, kernels: Kernels | None, scaled: Vectors, extents: dict[int, int], a: int, b: int
 ) -> Factors:
     """The factors of a block; `extents` are the numbers of its indices of the fixed views, in the order of its axes."""
     if kernels is not None:
@@ -194,7 +195,7 @@ def _factors(
 
 
 def _exponents_to(
-    exponents: TupleCosts, scaled: Vectors, outer: tuple[int, ...], a: int, b: int
+    exponents: Geometry, scaled: Vectors, outer: tuple[int, ...], a: int, b: int
 ) -> tuple[jax.Array, list[jax.Array], list[jax.Array]]:
     """R, columns divided by their largest entries; matrices from each fixed view whose rows add up to log u, log v."""
     between = exponents.matrix(a, b)
@@ -270,7 +271,7 @@ def _products_of_rows(matrices: Sequence[jax.Array], none: jax.Array) -> jax.Arr
 
 
 def pair_marginals(
-    work: Work, costs: TupleCosts, scaled: Vectors, epsilon: jax.Array, way: Way
+    work: Work, costs: Geometry, scaled: Vectors, epsilon: jax.Array, way: Way
 ) -> tuple[jax.Array, ...]:
     """k(k-1)/2 marginals (n_l, n_m) on the pairs of views, for costs that are a sum over pairs; this device's part.
 
@@ -338,9 +339,7 @@ def _sum(x: jax.Array, axes: Sequence[int]) -> jax.Array:
 
 
 @partial(jax.jit, static_argnums=3)
-def joint_marginal(
-    costs: TupleCosts, scaled: Vectors, epsilon: jax.Array, views: tuple[int, ...]
-) -> jax.Array:
+def joint_marginal(costs: Geometry, scaled: Vectors, epsilon: jax.Array, views: tuple[int, ...]) -> jax.Array:
     """Marginal of the plan on some views, in their order."""
     k = len(costs.shape)
     # With half of the views in the group, neither the sum over the rest nor the group is larger than need be.
@@ -357,7 +356,7 @@ def joint_marginal(
 
 
 @jax.jit
-def marginals(costs: TupleCosts, scaled: Vectors, epsilon: jax.Array) -> tuple[jax.Array, ...]:
+def marginals(costs: Geometry, scaled: Vectors, epsilon: jax.Array) -> tuple[jax.Array, ...]:
     """The k marginals (n_l,) of the plan."""
     found = []
     for group in groups(len(costs.shape)):

@@ -27,7 +27,8 @@ from mvcl.transport._blocks import (
     spread_of,
 )
 from mvcl.transport._contraction import groups, log_joint, pair_marginals, scaled_potentials
-from mvcl.transport._costs import TupleCosts, pairs, views_of_pairs
+from mvcl.transport._costs import pairs, views_of_pairs
+from mvcl.transport._geometry import Geometry
 
 Tree = TypeVar("Tree")
 
@@ -35,7 +36,7 @@ Tree = TypeVar("Tree")
 class Point(NamedTuple):
     """Where a derivative is taken, and a direction from there."""
 
-    costs: TupleCosts
+    costs: Geometry
     epsilon: jax.Array
     potentials: tuple[jax.Array, ...]
     weights: tuple[jax.Array, ...]
@@ -99,6 +100,18 @@ def _(
     plans = over_devices(work, _pair_marginals(work, at), at.epsilon)
     steps = _solve(plans, [m + da for m, da in zip(minus_marginals, change.weights)])
     return at.potentials, tuple(at.epsilon * step for step in steps)
+
+
+def implicit(work: Work, at: Point) -> tuple[tuple[jax.Array, ...], jax.Array]:
+    """The potentials with their derivative, and the dual objective at them with all of its derivative."""
+    at = at._replace(potentials=potentials_of(work, at))
+
+    def by(way: Way) -> jax.Array:
+        return _minus_mass(work, way, _where_right(work, way, at))
+
+    entropy = over_devices(work, any_way(work.way, at.costs, at.epsilon, by, Way.ROWS), at.epsilon)
+    terms = [jnp.sum(jnp.where(a > 0, a * f, 0)) for a, f in zip(at.weights, at.potentials)]
+    return at.potentials, sum(terms, start=entropy)
 
 
 def over_devices(work: Work, parts: Tree, like: jax.Array) -> Tree:
@@ -187,7 +200,7 @@ def _pair_marginals_elementwise(work: Work, at: Point) -> tuple[jax.Array, ...]:
     def mass(added: tuple[jax.Array, ...]) -> jax.Array:
         def block(tiles: Tiles) -> jax.Array:
             exponent = exponent_block(at.costs, scaled, at.epsilon, tiles)
-            exponent = exponent + cost_block(TupleCosts(added), tiles)
+            exponent = exponent + cost_block(Geometry(added), tiles)
             return jnp.sum(jnp.exp(exponent), axis=tuple(range(len(group), len(shape))))
 
         return jnp.sum(over_blocks(work, shape, group, rest, block))
@@ -213,6 +226,6 @@ def _scaled(at: Point) -> tuple[jax.Array, ...]:
     return scaled_potentials(at.potentials, at.weights, at.epsilon)
 
 
-def _is_sum_of_two(costs: TupleCosts) -> bool:
+def _is_sum_of_two(costs: Geometry) -> bool:
     """Whether the plan is a matrix, its own pair marginal."""
     return costs.pairwise and len(costs.shape) == 2

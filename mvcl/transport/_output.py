@@ -13,7 +13,7 @@ from jax import lax
 from jax.scipy.special import xlogy
 from jax.typing import ArrayLike
 
-from mvcl import _checks, _numerics
+from mvcl import _checks, _numerics, transport
 from mvcl.transport._blocks import (
     Tiles,
     Vectors,
@@ -23,8 +23,9 @@ from mvcl.transport._blocks import (
     over_blocks,
 )
 from mvcl.transport._contraction import groups, joint_marginal, marginals, scaled_potentials
-from mvcl.transport._costs import Barycenter, SphericalBarycenter, TupleCosts, pairs, place
-from mvcl.transport._problem import checked_points
+from mvcl.transport._costs import Barycenter, SphericalBarycenter, pairs, place
+from mvcl.transport._geometry import Geometry
+from mvcl.transport._problem import Problem
 
 
 class Status(enum.IntEnum):
@@ -40,25 +41,25 @@ class Status(enum.IntEnum):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class SinkhornOutput:
-    """The solver's result; only `dual` carries gradients, and epsilon its own.
+    """The solver's result; only `dual` carries gradients, and epsilon its own, unless `use_danskin` is False.
 
     The plan is `P[i_1..i_k] = exp((sum_l f_l[i_l] - C[i_1..i_k]) / epsilon)`. It is never held: the methods sum over
-    its entries, a block at a time. Names are those of ott's `MMSinkhornOutput` where it has them.
+    its entries, a block at a time. Names and meanings are those of ott's `MMSinkhornOutput` where it has them.
 
     Attributes:
       potentials: k vectors (n_l,) f, in the unit of the costs; -inf where the weight is 0.
       dual: scalar, the dual objective `sum_l <a_l, f_l> - epsilon transport_mass`. It never exceeds
         `min_P <P, C> + epsilon <P, log P - 1>` and meets it at the optimum, to second order in the error.
-      error: scalar, `sum_l ||marginal_l - a_l||_1` of these very potentials.
-      errors: (max_iterations,), that error after each sweep; -1 for sweeps that were not made, inf where epsilon had
-        just changed.
+      error: scalar, `sum_l ||marginal_l - a_l||_p` of these very potentials, p = `norm_error`.
+      errors: (max_iterations / inner_iterations,), that error after each `inner_iterations` sweeps; -1 where they were
+        not made, inf where epsilon had just changed.
       transport_mass: scalar, the sum of the plan; that of the weights at the optimum.
       n_iters: int32, sweeps in which every view was updated; the last may have updated half of the views.
       n_passes: int32, passes over the tuples, each for half of the views, with the last, which only measures.
       status: int32, a `Status`.
-      epsilon: scalar, the regularisation of the plan.
-      a_s: k weight vectors (n_l,).
-      costs: the costs of the tuples.
+      threshold: scalar, the solver's.
+      problem: geometry, weights (n_l,) of all k views, and epsilon, a scalar.
+      inner_iterations: the solver's.
     """
 
     potentials: tuple[jax.Array, ...]
@@ -69,9 +70,38 @@ class SinkhornOutput:
     n_iters: jax.Array
     n_passes: jax.Array
     status: jax.Array
-    epsilon: jax.Array
-    a_s: tuple[jax.Array, ...]
-    costs: TupleCosts
+    threshold: jax.Array
+    problem: Problem
+    inner_iterations: int = dataclasses.field(metadata={"static": True})
+
+    @property
+    def epsilon(self) -> jax.Array:
+        """Scalar, the regularisation of the plan."""
+        return self.problem.epsilon  # type: ignore[return-value]
+
+    @property
+    def a_s(self) -> tuple[jax.Array, ...]:
+        """k weight vectors (n_l,)."""
+        return self.problem.a_s  # type: ignore[return-value]
+
+    @property
+    def geometry(self) -> Geometry:
+        """The costs of the tuples."""
+        return self.problem.geometry
+
+    @property
+    def x_s(self) -> tuple[jax.Array, ...]:
+        """The k point clouds (n_l, d); ValueError if the problem has only costs."""
+        if self.geometry.x_s is None:
+            raise ValueError(
+                "the geometry must be made by Geometry.from_points to have points, got costs alone"
+            )
+        return self.geometry.x_s
+
+    @property
+    def cost_fns(self) -> "transport.CostFn | Sequence[transport.CostFn] | None":
+        """The ott `CostFn`, or those of the pairs of views; None for other costs."""
+        return self.geometry.cost_fns
 
     @property
     def converged(self) -> jax.Array:
@@ -177,6 +207,11 @@ class SinkhornOutput:
         terms = [place(f, (view,), self.n_marginals) for view, f in enumerate(scaled)]
         return jnp.exp(reduce(jnp.add, terms, -costs.tensor() / epsilon))
 
+    @property
+    def tensor(self) -> jax.Array:
+        """`plan()`, by ott's name."""
+        return self.plan()
+
     def partners(self, l: int) -> jax.Array:
         """The most likely tuple of each point of view l, of equal ones the first: (n_l, k) whole numbers."""
         return _partners(self, self._view("l", l))
@@ -209,12 +244,52 @@ class SinkhornOutput:
             counted += jnp.sum(there[:, l])
         return right / jnp.maximum(counted, 1)
 
+    def conditional_means(self, view: int) -> jax.Array:
+        """Means of the points of every view that a point of one view is matched with, `E[x_m | i]` under the plan.
+
+            sum_j P_lm[i, j] x_m,j / sum_j P_lm[i, j],    P_lm the marginal of the plan on views l = `view` and m
+
+        The barycentric projection of the points of view l is `cost.point(out.conditional_means(l))` for a `Barycenter`
+        or `SphericalBarycenter`: the b with the smallest mean cost given the point.
+
+        Returns:
+          (k, n_l, d): for view m the means; for m = l the points themselves. 0 for a point of weight 0.
+        """
+        means, view = [], self._view("view", view)
+        for other, x in enumerate(self.x_s):
+            if other == view:
+                means.append(jnp.where(self.a_s[view][:, None] > 0, x, 0))
+                continue
+            joint = self.pair_marginal(view, other)
+            mass = jnp.sum(joint, axis=1)[:, None]
+            means.append(_numerics.inner("ij,jd->id", joint, x) / jnp.where(mass > 0, mass, 1))
+        return jnp.stack(means)
+
+    def barycenter(
+        self, cost: Barycenter | SphericalBarycenter, indices: ArrayLike | None = None
+    ) -> tuple[jax.Array, jax.Array]:
+        """Support points and masses of the barycentre: the point b of every tuple, with the tuple's mass in the plan.
+
+        Args:
+          cost: the cost of the problem.
+          indices: (t, k) whole numbers, the tuples to take, as `partners(0)`; None for all, which `plan()` limits.
+
+        Returns:
+          (t, d) points and (t,) masses, which sum to the mass of the plan if the tuples are all.
+        """
+        if indices is None:
+            masses, at = self.plan().reshape(-1), jnp.indices(self.shape).reshape(self.n_marginals, -1).T
+        else:
+            at = self._tuples("indices", indices)
+            masses = self.entries(at)
+        return cost.point(jnp.stack([x[at[:, l]] for l, x in enumerate(self.x_s)])), masses
+
     @property
-    def _plan(self) -> tuple[TupleCosts, tuple[jax.Array, ...], jax.Array]:
+    def _plan(self) -> tuple[Geometry, tuple[jax.Array, ...], jax.Array]:
         """Costs, potentials over epsilon, and epsilon, without its gradient."""
         finite = tuple(jnp.where(a > 0, f, 0) for f, a in zip(self.potentials, self.a_s))
         epsilon = lax.stop_gradient(self.epsilon)
-        return self.costs, scaled_potentials(finite, self.a_s, epsilon), epsilon
+        return self.geometry.bare, scaled_potentials(finite, self.a_s, epsilon), epsilon
 
     def _tuples(self, name: str, indices: ArrayLike) -> jax.Array:
         at = jnp.asarray(indices)
@@ -259,70 +334,6 @@ def true_tuple_mass(
     )
 
 
-def conditional_means(out: SinkhornOutput, z: ArrayLike | Sequence[ArrayLike], view: int) -> jax.Array:
-    """Means of the points of every view that a point of one view is matched with, `E[x_m | i]` under the plan.
-
-        sum_j P_lm[i, j] x_m,j / sum_j P_lm[i, j],    P_lm the marginal of the plan on views l and m
-
-    The barycentric projection of the points of view l = `view` is `cost.point(conditional_means(out, z, view))` for a
-    `Barycenter` or `SphericalBarycenter`: the b with the smallest mean cost given the point. No gradient flows through
-    the plan.
-
-    Args:
-      out: result of `multimarginal_sinkhorn`.
-      z: the points of the problem, (k, n, d) or k arrays (n_l, d).
-      view: l, whole number below k.
-
-    Returns:
-      (k, n_l, d): for view m the means; for m = l the points themselves. 0 for a point of weight 0.
-    """
-    points, means = _fitting(out, z), []
-    view = out._view("view", view)
-    for other, x in enumerate(points):
-        if other == view:
-            means.append(jnp.where(out.a_s[view][:, None] > 0, x, 0))
-            continue
-        joint = out.pair_marginal(view, other)
-        mass = jnp.sum(joint, axis=1)[:, None]
-        means.append(_numerics.inner("ij,jd->id", joint, x) / jnp.where(mass > 0, mass, 1))
-    return jnp.stack(means)
-
-
-def barycenter(
-    out: SinkhornOutput,
-    z: ArrayLike | Sequence[ArrayLike],
-    cost: Barycenter | SphericalBarycenter,
-    indices: ArrayLike | None = None,
-) -> tuple[jax.Array, jax.Array]:
-    """Support points and masses of the barycentre: the point b of every tuple, with the tuple's mass in the plan.
-
-    Args:
-      out: result of `multimarginal_sinkhorn` with this cost.
-      z: the points of the problem, (k, n, d) or k arrays (n_l, d).
-      cost: the cost of the problem.
-      indices: (t, k) whole numbers, the tuples to take, as `out.partners(0)`; None for all, which `out.plan()` limits.
-
-    Returns:
-      (t, d) points and (t,) masses, which sum to the mass of the plan if the tuples are all.
-    """
-    points = _fitting(out, z)
-    if indices is None:
-        masses = out.plan().reshape(-1)
-        at = jnp.indices(out.shape).reshape(len(points), -1).T
-    else:
-        at = jnp.asarray(indices)
-        masses = out.entries(at)
-    return cost.point(jnp.stack([x[at[:, l]] for l, x in enumerate(points)])), masses
-
-
-def _fitting(out: SinkhornOutput, z: ArrayLike | Sequence[ArrayLike]) -> tuple[jax.Array, ...]:
-    points = checked_points(z)
-    shape = tuple(len(x) for x in points)
-    if shape != out.shape:
-        raise ValueError(f"z must have the points of the plan, {out.shape} in its views, got {shape}")
-    return points
-
-
 @jax.jit
 def _entries(out: SinkhornOutput, indices: jax.Array) -> jax.Array:
     costs, scaled, epsilon = out._plan
@@ -364,7 +375,7 @@ def _mean(plan: jax.Array, cost: jax.Array, axis: tuple[int, ...] | None = None)
     return jnp.sum(jnp.where(plan > 0, plan * cost, 0), axis=axis)
 
 
-def _mean_cost(costs: TupleCosts, shares: Vectors) -> jax.Array:
+def _mean_cost(costs: Geometry, shares: Vectors) -> jax.Array:
     """Mean cost of tuples of independent points; the shares of a view's points sum to 1."""
     shape = costs.shape
     if costs.pairwise:

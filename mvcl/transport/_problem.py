@@ -1,8 +1,7 @@
-"""A problem of optimal transport from a user's arguments, checked: costs, weights and first potentials."""
+"""A problem of optimal transport: its geometry, the weights of the points and epsilon; their checks."""
 
 import dataclasses
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -11,132 +10,68 @@ import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
-from mvcl import _checks, _numerics, transport  # ott is imported on first use, being slow to import
+from mvcl import _checks, transport
 from mvcl.transport._blocks import Tiles, cost_block, default_work, over_blocks
 from mvcl.transport._contraction import groups
-from mvcl.transport._costs import (
-    NAMED_COSTS,
-    CostName,
-    PairForm,
-    SumOverPairs,
-    TupleCosts,
-    pairs,
-    views_of_pairs,
-)
+from mvcl.transport._costs import pairs
+from mvcl.transport._geometry import Geometry
 
-TupleCost = Callable[[jax.Array], jax.Array]
-
-_DENSE_LIMIT = 2**31
 # Relative difference of the sums of weights that is taken for rounding.
 SUMS = 1e-5
 
 
-class Problem(NamedTuple):
-    """The numbers of a problem."""
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """Entropic optimal transport between k marginals; the solver checks it.
 
-    costs: TupleCosts
+    Attributes:
+      geometry: the costs.
+      a_s: weights of the points, k vectors (n_l,) in float32 or wider, all of one sum; None, for all or for one of
+        them, is 1/n_l. A point of weight 0 is not there, though its costs must be finite. Values are checked; if they
+        are traced, bad ones have the status `INFEASIBLE`.
+      epsilon: positive regularisation in the unit of the costs, or an ott `Epsilon`, which starts larger and decays by
+        the sweep; the result is always that of its target. None is ott's rule, 1/20 of the standard deviation of the
+        costs of all tuples. With a number or None the solver chooses a start (`MMSinkhorn`).
+    """
+
+    geometry: Geometry
+    a_s: Sequence[ArrayLike | None] | None = None
+    epsilon: "ArrayLike | transport.Epsilon | None" = None
+
+
+class Given(NamedTuple):
+    """The numbers of a checked problem, and where its iteration starts and ends."""
+
+    costs: Geometry
     weights: tuple[jax.Array, ...]
     epsilon: jax.Array
     threshold: jax.Array
     init: tuple[jax.Array, ...]
-
-
-def tuple_costs(
-    z: ArrayLike | Sequence[ArrayLike],
-    cost: "CostName | transport.CostFn | Sequence[transport.CostFn] | TupleCost" = "circular_variance",
-    *,
-    scale: float = 1.0,
-    present: ArrayLike | None = None,
-) -> TupleCosts:
-    """The costs of all tuples of points, without the tensor where the cost allows it.
-
-    Args:
-      z: (k, n, d) points, or k arrays (n_l, d), k >= 2.
-      cost: as in `multimarginal_sinkhorn`.
-      scale: positive factor of the cost.
-      present: boolean (k, n), for views of one size; a point where it is False stands for a view that an instance
-        lacks. The cost of a tuple is then over the points that it has: a sum over pairs leaves out the pairs of a
-        missing point, `"circular_standard_deviation"` takes the mean of those present and is 0 for none.
-
-    Returns:
-      The `TupleCosts`, in float32 or wider.
-
-    Raises:
-      ValueError: for shapes and options other than these, and for a function of a (k, d) stack with `present`.
-    """
-    points = checked_points(z)
-    shape = tuple(len(x) for x in points)
-    scale = _checks.real("cost_scale", scale, positive=True)
-    if present is not None and len(set(shape)) > 1:
-        raise ValueError(f"present must be None for views of different sizes, got sizes {shape}")
-    there = _checks.mask(present, (len(shape), shape[0]), "present")
-    if there is not None:
-        points = tuple(jnp.where(p[:, None], x, 0) for x, p in zip(points, there))
-    if isinstance(cost, str):
-        cost = NAMED_COSTS[_checks.option("cost", cost, NAMED_COSTS)]
-    elif not isinstance(cost, PairForm) and isinstance(cost, transport.CostFn | Sequence):
-        cost = SumOverPairs(cost)  # type: ignore[arg-type]
-    if isinstance(cost, PairForm):
-        k, matrices, counts = len(points), cost.matrices(points), None
-        of_sum = cost.of_sum(k)
-        if of_sum is not None:
-            if there is not None:
-                counts = tuple(c * p for c, p in zip(cost.counts(k), there.astype(points[0].dtype)))
-            return TupleCosts(matrices, counts, dataclasses.replace(of_sum, scale=scale * of_sum.scale))
-        if there is not None:  # 0 for the pairs of which a point is missing
-            both = [there[l][:, None] & there[m][None, :] for l, m in pairs(k)]
-            matrices = tuple(jnp.where(pair, matrix, 0) for pair, matrix in zip(both, matrices))
-        return TupleCosts(tuple(scale * m for m in matrices))
-    if not callable(cost):
-        raise ValueError(
-            "cost must be a name, a cost of mvcl.transport, a CostFn, several of them or a function of a (k, d) stack, "
-            f"got {cost!r}"
-        )
-    if there is not None:
-        raise ValueError(
-            "present, the mask of m3g, must be None for a cost that is a function of a (k, d) stack, which has no "
-            "value for fewer views; a sum over pairs has one"
-        )
-    return TupleCosts((scale * _cost_tensor(points, cost),), dense=True)
-
-
-def costs_of(
-    z: ArrayLike | Sequence[ArrayLike] | TupleCosts | None,
-    cost: "CostName | transport.CostFn | Sequence[transport.CostFn] | TupleCost",
-    pair_costs: ArrayLike | Sequence[ArrayLike] | None,
-    cost_tensor: ArrayLike | None,
-    max_operations: float,
-) -> TupleCosts:
-    """The costs of `multimarginal_sinkhorn`, given in one of its three forms."""
-    forms = {"z": z, "pair_costs": pair_costs, "cost_tensor": cost_tensor}
-    given = [name for name, x in forms.items() if x is not None]
-    if len(given) != 1:
-        raise ValueError(f"exactly one of z, pair_costs and cost_tensor must be given, got {given or 'none'}")
-    if isinstance(z, TupleCosts):
-        costs = z
-    elif pair_costs is not None:
-        costs = _costs_of_pairs(pair_costs)
-    elif cost_tensor is not None:
-        array = _checks.array("cost_tensor", cost_tensor)
-        if array.ndim < 2 or 0 in array.shape:
-            raise ValueError(
-                "cost_tensor must have shape (n_1, ..., n_k) with k >= 2 and points in every view, got "
-                f"{array.shape}"
-            )
-        costs = TupleCosts((_numerics.widen(array),), dense=True)
-    else:
-        assert z is not None
-        points = checked_points(z)
-        _check_operations([len(x) for x in points], max_operations)  # before a tensor is made
-        return tuple_costs(points, cost)
-    _check_operations(costs.shape, max_operations)
-    return costs
+    epsilon_init: jax.Array
 
 
 @jax.jit
-def default_epsilon(costs: TupleCosts) -> jax.Array:
-    """ott's rule, 1/20 of the standard deviation of the costs of all tuples; 1 where all are equal. No gradient."""
-    costs = jax.tree.map(lax.stop_gradient, costs)
+def default_epsilon(costs: Geometry) -> jax.Array:
+    """ott's rule, 1/20 of the standard deviation of the costs of all tuples; 1 where all are equal."""
+    variance = _variance_of_pairs(costs) if costs.pairwise else _variance(costs)
+    some = variance > 0
+    return jnp.where(some, jnp.sqrt(jnp.where(some, variance, 1)) / 20, 1)
+
+
+def _variance_of_pairs(costs: Geometry) -> jax.Array:
+    """Variance of a sum over pairs, from its matrices: of what each point adds, and of the rest of each pair."""
+    of_points = [jnp.zeros(n, costs.dtype) for n in costs.shape]
+    of_rest = []
+    for matrix, (l, m) in zip(costs.arrays, pairs(len(costs.shape))):
+        centred = matrix - jnp.mean(matrix)
+        rows, columns = jnp.mean(centred, axis=1), jnp.mean(centred, axis=0)
+        of_points[l], of_points[m] = of_points[l] + rows, of_points[m] + columns
+        of_rest.append(jnp.mean(jnp.square(centred - rows[:, None] - columns[None, :])))
+    return sum([jnp.mean(jnp.square(x)) for x in of_points], start=sum(of_rest[1:], start=of_rest[0]))
+
+
+def _variance(costs: Geometry) -> jax.Array:
     group, rest = groups(len(costs.shape))
 
     def moments(tiles: Tiles) -> jax.Array:
@@ -144,92 +79,10 @@ def default_epsilon(costs: TupleCosts) -> jax.Array:
         return jnp.stack([jnp.mean(block, axes), jnp.var(block, axes)], axis=-1)
 
     mean, variance = jnp.moveaxis(over_blocks(default_work(), costs.shape, group, rest, moments), -1, 0)
-    deviation = jnp.sqrt(jnp.var(mean) + jnp.mean(variance))
-    return jnp.where(deviation > 0, deviation / 20, 1)
+    return jnp.var(mean) + jnp.mean(variance)
 
 
-def _costs_of_pairs(matrices: ArrayLike | Sequence[ArrayLike]) -> TupleCosts:
-    """Costs that are the sum of given matrices of the pairs of views."""
-    given = list(matrices) if isinstance(matrices, Sequence) else list(jnp.asarray(matrices))
-    arrays = tuple(_checks.array(f"pair_costs[{i}]", m, "n_l n_m") for i, m in enumerate(given))
-    k = views_of_pairs(len(arrays))
-    shapes = [a.shape for a in arrays]
-    if k < 2 or len(arrays) != k * (k - 1) // 2:
-        raise ValueError(
-            f"pair_costs must hold k(k-1)/2 matrices, one for each pair of views, got {len(arrays)}"
-        )
-    sizes = (shapes[0][0], *(s[1] for s in shapes[: k - 1]))
-    wanted = [(sizes[l], sizes[m]) for l, m in pairs(k)]
-    if shapes != wanted:
-        raise ValueError(
-            f"pair_costs must have the shapes (n_l, n_m) of the pairs l < m, {wanted} for views of "
-            f"{sizes} points, got {shapes}"
-        )
-    return TupleCosts(tuple(_numerics.widen(a) for a in arrays))
-
-
-def checked_points(z: ArrayLike | Sequence[ArrayLike]) -> tuple[jax.Array, ...]:
-    """k >= 2 arrays (n_l, d) of one dtype, float32 or wider."""
-    if not isinstance(z, Sequence):
-        return tuple(_numerics.widen(_checks.array("z", z, "k n d", (2, 1, 1))))
-    if len(z) < 2:
-        raise ValueError(f"z must hold the points of k >= 2 views, got {len(z)}")
-    points = [_checks.array(f"z[{l}]", x, "n d") for l, x in enumerate(z)]
-    for l, x in enumerate(points[1:], start=1):
-        if x.shape[1] != points[0].shape[1] or x.dtype != points[0].dtype:
-            raise ValueError(
-                f"z[{l}] must have the dimension and dtype of z[0], {points[0].shape[1]} and {points[0].dtype}, got "
-                f"{x.shape[1]} and {x.dtype}"
-            )
-    return tuple(_numerics.widen(x) for x in points)
-
-
-def _check_operations(shape: Sequence[int], max_operations: float) -> None:
-    """Refuses a problem of which a pass takes too long."""
-    tuples, k = math.prod(shape), len(shape)
-    if 2 * tuples <= max_operations:
-        return
-    most, n = max_operations / 2, max(shape)
-    views = next((v for v in range(k, 1, -1) if n**v <= most), None)
-    fits = f"n <= {_root(most, k)} with {k} views" + (f", or k <= {views} with {n} points" if views else "")
-    raise ValueError(
-        f"{_sizes(shape)} make {tuples:.3g} tuples, and a pass over them takes {2 * tuples:.3g} "
-        f"operations, above max_operations={max_operations:.3g}; what fits: {fits}"
-    )
-
-
-def _sizes(shape: Sequence[int]) -> str:
-    same = len(set(shape)) == 1
-    return f"{shape[0] if same else ', '.join(map(str, shape))} points in {len(shape)} views"
-
-
-def _root(most: float, k: int) -> int:
-    """Largest n with n^k <= most."""
-    return next(n for n in range(int(most ** (1 / k)) + 1, -1, -1) if n**k <= most)
-
-
-def _cost_tensor(points: Sequence[jax.Array], cost: TupleCost) -> jax.Array:
-    """(n_1, ..., n_k) tensor of `cost` of every (k, d) stack, made for one point of view 0 after the other."""
-    k, shape = len(points), [len(x) for x in points]
-    if math.prod(shape) > _DENSE_LIMIT:
-        raise ValueError(
-            f"a tensor of {_sizes(shape)} has {math.prod(shape):.3g} entries, above {_DENSE_LIMIT}; what fits: "
-            f"n <= {_root(_DENSE_LIMIT, k)} with {k} views, or a cost that is a sum over pairs of views"
-        )
-
-    def of_points(*stack: jax.Array) -> jax.Array:
-        return cost(jnp.stack(stack))
-
-    slab = of_points
-    for view in reversed(range(1, k)):
-        slab = jax.vmap(slab, in_axes=(None,) * view + (0,) + (None,) * (k - 1 - view))
-    tensor = lax.map(jax.checkpoint(lambda point: slab(point, *points[1:])), points[0])
-    if tensor.ndim != k:
-        raise ValueError(f"cost must return a scalar for a (k, d) stack, got shape {tensor.shape[k:]}")
-    return tensor
-
-
-def checked_weights(a_s: Sequence[ArrayLike | None] | None, costs: TupleCosts) -> tuple[jax.Array, ...]:
+def checked_weights(a_s: Sequence[ArrayLike | None] | None, costs: Geometry) -> tuple[jax.Array, ...]:
     """The weights of all points, in the dtype of the costs."""
     given = [None] * len(costs.shape) if a_s is None else _checks.several("a_s", a_s)
     if len(given) != len(costs.shape):
@@ -261,7 +114,7 @@ def checked_weights(a_s: Sequence[ArrayLike | None] | None, costs: TupleCosts) -
     return tuple(weights)
 
 
-def first_potentials(init: Sequence[ArrayLike] | None, costs: TupleCosts) -> tuple[jax.Array, ...]:
+def first_potentials(init: Sequence[ArrayLike] | None, costs: Geometry) -> tuple[jax.Array, ...]:
     """Finite potentials to start from."""
     if init is None:
         return tuple(jnp.zeros(n, costs.dtype) for n in costs.shape)
@@ -275,7 +128,7 @@ def first_potentials(init: Sequence[ArrayLike] | None, costs: TupleCosts) -> tup
     return tuple(lax.stop_gradient(jnp.where(jnp.isfinite(f), f, 0)) for f in vectors)
 
 
-def padded(problem: Problem, axis_name: str | None) -> Problem:
+def padded(problem: Given, axis_name: str | None) -> Given:
     """The problem with points of weight 0 for a first view of each group that the devices divide."""
     if axis_name is None:
         return problem

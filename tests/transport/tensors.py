@@ -3,6 +3,7 @@
 A point of weight 0 has the potential -inf and takes no part.
 """
 
+import dataclasses
 import itertools
 
 import jax
@@ -10,13 +11,22 @@ import jax.numpy as jnp
 import numpy as np
 from ott.geometry import costs
 
-from mvcl.transport import tuple_costs
+from mvcl.transport import Geometry, MMSinkhorn, Problem
 
 PAIRS = {k: list(itertools.combinations(range(k), 2)) for k in range(2, 9)}
 
 
 # Compiled as a whole for each shape, which takes less than its operations one by one.
-costs_of = jax.jit(tuple_costs, static_argnames=("cost", "scale"))
+costs_of = jax.jit(Geometry.from_points, static_argnames=("cost", "scale"))
+
+
+def solution(geometry, cost="circular_variance", *, a_s=None, epsilon=None, init=None, spread=None, **fields):
+    """Of points and a cost, or of a `Geometry`, with a bound on its spread; the error is looked at in every pass."""
+    if not isinstance(geometry, Geometry):
+        geometry = Geometry.from_points(geometry, cost)
+    geometry = dataclasses.replace(geometry, pair_spread=spread)
+    solver = MMSinkhorn(**{"inner_iterations": 1} | fields)
+    return solver.solve(Problem(geometry, a_s, epsilon), init)
 
 
 def unit(rng, sizes, d=3):

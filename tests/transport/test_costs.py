@@ -10,17 +10,14 @@ import pytest
 
 from mvcl.transport import (
     Barycenter,
+    Geometry,
     SphericalBarycenter,
     SumOverPairs,
-    TupleCosts,
-    barycenter,
-    conditional_means,
-    multimarginal_sinkhorn,
-    tuple_costs,
 )
+from tests.transport import tensors
 
 # A bound on the spread settles the way of the contraction before compilation, which takes half as long.
-SETTLED = {"pair_spread": 50.0, "threshold": 1e-10, "max_iterations": 3000}
+SETTLED = {"spread": 50.0, "threshold": 1e-10, "max_iterations": 3000}
 SIZES = (3, 4, 2)
 WEIGHTS = (1 / 6, 2 / 6, 3 / 6)
 CHAIN = np.eye(3, k=1) + np.eye(3, k=-1)
@@ -92,7 +89,7 @@ def test_declared_costs_and_their_derivatives_are_those_of_every_tuple(x64, rng,
     cost, plainly, unit = CASES[name]
     points, step = points_of(rng, 3, unit), 1e-6
     direction = [rng.normal(size=x.shape) for x in points]
-    of = partial(tuple_costs, cost=cost, scale=3.0)
+    of = partial(Geometry.from_points, cost=cost, scale=3.0)
     costs, change = jax.jit(lambda *at: jax.jvp(of, *at))((points,), (direction,))
     after, expected, before = (
         tensor_of([x + s * step * d for x, d in zip(points, direction)], plainly) for s in (1, 0, -1)
@@ -105,7 +102,7 @@ def test_declared_costs_and_their_derivatives_are_those_of_every_tuple(x64, rng,
     assert costs.pairwise != unit
     assert not costs.dense
     np.testing.assert_allclose(costs.tensor(), 3 * expected, atol=1e-13)
-    slope = jax.jvp(TupleCosts.tensor, (costs,), (change,))[1]
+    slope = jax.jvp(Geometry.tensor, (costs,), (change,))[1]
     np.testing.assert_allclose(slope, 3 * (after - before) / (2 * step), rtol=1e-6, atol=1e-8)
     np.testing.assert_allclose(cost(jnp.stack([x[1] for x in points])), expected[1, 1, 1], atol=1e-14)
 
@@ -115,7 +112,7 @@ def test_one_function_for_each_pair_and_none_for_pairs_of_weight_0(x64, rng):
     weights = np.array([[5, 2, 0], [2, 5, -1], [0, -1, 5]])
     cost = SumOverPairs([distance, forbidden, skew], weights)
     expected = tensor_of(points, lambda s: 2 * distance(s[0], s[1]) - skew(s[1], s[2]))
-    np.testing.assert_allclose(tuple_costs(points, cost).tensor(), expected, rtol=1e-12)
+    np.testing.assert_allclose(Geometry.from_points(points, cost).tensor(), expected, rtol=1e-12)
 
 
 def test_conditional_means_are_sums_over_the_plan(x64, rng):
@@ -124,9 +121,9 @@ def test_conditional_means_are_sums_over_the_plan(x64, rng):
 
     @jax.jit
     def of(points):
-        out = multimarginal_sinkhorn(points, Barycenter(), a_s=a_s, epsilon=0.3, **SETTLED)
-        means, one = conditional_means(out, points, 1), barycenter(out, points, Barycenter(), [[2, 3, 1]])
-        return out.plan(), means, barycenter(out, points, Barycenter()), one
+        out = tensors.solution(points, Barycenter(), a_s=a_s, epsilon=0.3, **SETTLED)
+        means, one = out.conditional_means(1), out.barycenter(Barycenter(), [[2, 3, 1]])
+        return out.tensor, means, out.barycenter(Barycenter()), one
 
     whole, got, (support, masses), (some_points, some_masses) = of(points)
     plan = np.asarray(whole)[:, 1:]  # without the point of weight 0
@@ -149,7 +146,7 @@ def test_missing_views_leave_their_terms_out(x64, rng):
     z /= np.linalg.norm(z, axis=-1, keepdims=True)
     there = np.array([[1, 1, 0], [1, 0, 0], [1, 1, 1]], bool)
     pairs, sphere = (
-        jax.jit(lambda z, cost=cost: tuple_costs(z, cost, present=there).tensor())(z)
+        jax.jit(lambda z, cost=cost: Geometry.from_points(z, cost, present=there).tensor())(z)
         for cost in (SumOverPairs(coulomb), SphericalBarycenter(weights))
     )
     for index in np.ndindex(n, n, n):
@@ -192,13 +189,13 @@ def test_declared_costs_are_values():
 )
 def test_raises_on_invalid_costs_and_those_that_do_not_suit_the_points(rng, make, message):
     with pytest.raises(ValueError, match=message):
-        tuple_costs(points_of(rng, 3), make())
+        Geometry.from_points(points_of(rng, 3), make())
 
 
-def test_raises_on_points_that_are_not_those_of_the_plan(rng):
-    points = points_of(rng, 2)
-    out = multimarginal_sinkhorn(points, Barycenter())
-    with pytest.raises(ValueError, match=r"z must have the points of the plan, \(3, 4\).*got \(4, 3\)"):
-        conditional_means(out, points[::-1], 0)
+def test_raises_on_views_that_are_not_there_and_for_costs_without_points(rng):
+    out = tensors.solution(points_of(rng, 2), Barycenter())
     with pytest.raises(ValueError, match="view must be a view from 0 to 1, got 2"):
-        conditional_means(out, points, 2)
+        out.conditional_means(2)
+    out = tensors.solution(Geometry.from_tensor(np.eye(2)))
+    with pytest.raises(ValueError, match=r"the geometry must be made by Geometry\.from_points"):
+        out.conditional_means(0)

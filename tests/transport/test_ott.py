@@ -6,7 +6,6 @@ import pytest
 from ott.experimental import mmsinkhorn
 from parametrize import some
 
-from mvcl.transport import multimarginal_sinkhorn
 from tests.transport import tensors
 
 SHAPES = [(40, 33), (11, 40, 9), (3, 12, 25, 5), (3, 13, 4, 5, 6), (5, 7, 4), (16, 22, 14), (40, 3, 4, 9)]
@@ -33,13 +32,13 @@ def test_five_random_problems_have_otts_solution(x64, case):
         z, cost, tensor = tensors.points_and_tensor(rng, sizes, kind)
         present = [rng.integers(3, n, endpoint=True) for n in sizes] if draw < 3 else sizes
         a_s = tensors.weights(rng, sizes, present=present)
-        out = multimarginal_sinkhorn(
+        out = tensors.solution(
             tensors.costs_of(z, cost=cost),
             a_s=a_s,
             epsilon=epsilon,
             threshold=1e-10,
             max_iterations=5000,
-            pair_spread=4.0,
+            spread=4.0,
         )
         with jax.numpy_rank_promotion("allow"):
             potentials, value = ott_solution(tensor, tuple(a_s), epsilon)

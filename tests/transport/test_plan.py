@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from parametrize import some
 
-from mvcl.transport import multimarginal_sinkhorn, true_tuple_mass
+from mvcl.transport import true_tuple_mass
 from tests.transport import tensors
 
 EPSILON = 0.2
@@ -32,13 +32,13 @@ def problem(rng, case, threshold=10.0, present=None):
     kind, sizes = case
     z, cost, tensor = tensors.points_and_tensor(rng, sizes, kind)
     a_s = tensors.weights(rng, sizes, present)
-    out = multimarginal_sinkhorn(
+    out = tensors.solution(
         tensors.costs_of(z, cost=cost),
         a_s=a_s,
         epsilon=EPSILON,
         threshold=threshold,
         max_iterations=2000,
-        pair_spread=4.0,
+        spread=4.0,
     )
     return out, a_s, tensor, tensors.plan_of(tensor, out.potentials, EPSILON)
 
@@ -74,8 +74,8 @@ def test_marginals_entries_plan_and_most_likely_tuples(x64, rng, case):
     np.testing.assert_allclose(out.pair_marginal(k - 1, 0), tensors.marginal(plan, k - 1, 0), atol=1e-13)
     indices = np.stack([rng.integers(n, size=20) for n in sizes], axis=1)
     np.testing.assert_allclose(out.entries(indices), plan[tuple(indices.T)], atol=1e-13)
-    np.testing.assert_allclose(out.costs.entries(indices), tensor[tuple(indices.T)], atol=1e-13)
-    np.testing.assert_allclose(out.plan(), plan, atol=1e-13)
+    np.testing.assert_allclose(out.geometry.entries(indices), tensor[tuple(indices.T)], atol=1e-13)
+    np.testing.assert_allclose(out.tensor, plan, atol=1e-13)
     np.testing.assert_allclose(out.transport_mass, plan.sum(), rtol=1e-12)
     np.testing.assert_allclose(out.primal_cost, (plan * tensor).sum(), rtol=1e-12)
     np.testing.assert_allclose(out.error, tensors.error_of(plan, a_s), rtol=1e-9)
@@ -108,7 +108,7 @@ def accuracy(plan, a_s, truth):
     )
 
 
-MATCH = {"threshold": 1e-6, "max_iterations": 500, "pair_spread": 4.0}
+MATCH = {"threshold": 1e-6, "max_iterations": 500, "spread": 4.0}
 
 
 VIEWS = [(3, 0.5), (3, 0.0), (2, 0.0), (2, 0.7), (4, 0.4)]
@@ -124,22 +124,22 @@ def test_matching_accuracy_of_aligned_and_shuffled_views_and_with_weights_of_0(x
     truth = np.argsort(order, axis=1).T  # the place of instance i in every view
     diagonal = np.tile(np.arange(n)[:, None], (1, k))
     uniform = [np.full(n, 1 / n)] * k
-    out = multimarginal_sinkhorn(z, epsilon=epsilon, **MATCH)
+    out = tensors.solution(z, epsilon=epsilon, **MATCH)
     plan = tensors.plan_of(tensors.circular_variance(z), out.potentials, epsilon)
     expected = accuracy(plan, uniform, diagonal)
     assert (expected == 1) if noise == 0 else (0 < expected < 1)
     np.testing.assert_allclose(out.matching_accuracy(), expected, rtol=1e-12)
     np.testing.assert_allclose(out.matching_accuracy(diagonal), expected, rtol=1e-12)
     true = tuple(diagonal.T)
-    np.testing.assert_allclose(out.costs.diagonal(), tensors.circular_variance(z)[true], atol=1e-13)
+    np.testing.assert_allclose(out.geometry.diagonal(), tensors.circular_variance(z)[true], atol=1e-13)
     np.testing.assert_allclose(true_tuple_mass(out), plan[true].sum() / plan.sum(), rtol=1e-12)
     some_of = true_tuple_mass(out, diagonal[::-1], np.arange(n) < 2)
     np.testing.assert_allclose(some_of, plan[true][-2:].sum() / plan.sum(), rtol=1e-12)
-    out = multimarginal_sinkhorn(shuffled, epsilon=epsilon, **MATCH)
+    out = tensors.solution(shuffled, epsilon=epsilon, **MATCH)
     np.testing.assert_allclose(out.matching_accuracy(truth), expected, rtol=1e-12)
     assert out.matching_accuracy() < expected
     a_s = tensors.weights(rng, (n,) * k)
-    out = multimarginal_sinkhorn(z, a_s=a_s, epsilon=epsilon, **MATCH)
+    out = tensors.solution(z, a_s=a_s, epsilon=epsilon, **MATCH)
     plan = tensors.plan_of(tensors.circular_variance(z), out.potentials, epsilon)
     np.testing.assert_allclose(out.matching_accuracy(), accuracy(plan, a_s, diagonal), rtol=1e-12)
 
@@ -176,7 +176,7 @@ def test_gap(x64, case):
         (lambda out: out.matching_accuracy(np.zeros((2, 2), np.int32)), r"truth must .* got \(2, 2\)"),
         (lambda out: out.matching_accuracy([[0, -1, 0]]), "truth must be from 0 to 4 for view 1, got -1"),
         (lambda out: out.matching_accuracy(), r"truth must be given .* got sizes \(4, 5, 3\)"),
-        (lambda out: out.costs.diagonal(), r"one size .* got sizes \(4, 5, 3\)"),
+        (lambda out: out.geometry.diagonal(), r"one size .* got sizes \(4, 5, 3\)"),
         (lambda out: out.plan(max_entries=59), r"shape \(4, 5, 3\) has 60 entries, above max_entries=59"),
     ],
 )
@@ -191,11 +191,11 @@ def test_only_dual_has_a_gradient(x64, rng):
     z = tensors.unit(rng, SIZES)
 
     def f(z):
-        out = multimarginal_sinkhorn(z, pair_spread=4.0)
+        out = tensors.solution(z, spread=4.0)
         first = jnp.zeros((1, 3), int)
         potentials = sum(jnp.sum(f**2) for f in out.potentials)
         rest = potentials + out.transport_mass + out.error
-        return rest + jnp.sum(out.entries(first)) + jnp.sum(out.costs.entries(first))
+        return rest + jnp.sum(out.entries(first)) + jnp.sum(out.geometry.entries(first))
 
     for slope in jax.jit(jax.grad(f))(z):
         np.testing.assert_array_equal(slope, 0)

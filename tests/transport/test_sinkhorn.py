@@ -10,7 +10,7 @@ from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 from parametrize import some
 
-from mvcl.transport import Epsilon, Status, TupleCosts, multimarginal_sinkhorn
+from mvcl.transport import Epsilon, Geometry, Status
 from mvcl.transport import _blocks as blocks
 from mvcl.transport import _contraction as contraction
 from tests.transport import tensors
@@ -18,27 +18,27 @@ from tests.transport import tensors
 TIGHT = {"threshold": 1e-11, "max_iterations": 5000}
 # Of two views; with more, one way to sum is compiled.
 solved = jax.jit(
-    multimarginal_sinkhorn, static_argnames=("cost", "epsilon", "threshold", "max_iterations", "pair_spread")
+    tensors.solution, static_argnames=("cost", "epsilon", "threshold", "max_iterations", "spread")
 )
 THREE = [np.ones((n, 2), np.float32) for n in (4, 5, 3)]
 VARIANCE, DEVIATION = "circular_variance", "circular_standard_deviation"
-# Costs, sizes, options. A pair_spread of 0.4, 4 and 60 at epsilon 0.2 settles for kernels, or rows, or neither.
+# Costs, sizes, options. A spread of 0.4, 4 and 60 at epsilon 0.2 settles for kernels, or rows, or neither.
 CASES = {
     "two views": (VARIANCE, (5, 4), {}),
-    "three views by kernels": (VARIANCE, (4, 5, 3), {"pair_spread": 0.4}),
-    "three views by rows, one at a time": (VARIANCE, (4, 5, 3), {"pair_spread": 6.0, "block_size": 1}),
-    "four views by kernels, a row at a time": (VARIANCE, (4, 3, 2, 5), {"pair_spread": 0.4, "block_size": 1}),
-    "four views by rows": (VARIANCE, (4, 3, 2, 5), {"pair_spread": 10.0}),
-    "elementwise": ("one CostFn", (4, 5, 3), {"pair_spread": 1000.0, "block_size": 1}),
+    "three views by kernels": (VARIANCE, (4, 5, 3), {"spread": 0.4}),
+    "three views by rows, one at a time": (VARIANCE, (4, 5, 3), {"spread": 6.0, "block_size": 1}),
+    "four views by kernels, a row at a time": (VARIANCE, (4, 3, 2, 5), {"spread": 0.4, "block_size": 1}),
+    "four views by rows": (VARIANCE, (4, 3, 2, 5), {"spread": 10.0}),
+    "elementwise": ("one CostFn", (4, 5, 3), {"spread": 1000.0, "block_size": 1}),
     "function of a sum": (DEVIATION, (4, 3, 2, 5), {"block_size": 2}),
     "tensor": ("a function", (4, 5, 3), {}),
-    "the costs decide": (VARIANCE, (4, 5, 3), {"pair_spread": None}),
+    "the costs decide": (VARIANCE, (4, 5, 3), {"spread": None}),
     "two views in rows": ("one CostFn", (9, 7), {"block_size": 1}),
-    "too wide for rows": (VARIANCE, (5, 3, 2, 7), {"pair_spread": 1000.0, "block_size": 1}),
-    "five views": (VARIANCE, (3, 4, 2, 3, 3), {"pair_spread": 0.2, "block_size": 1}),
-    "five views by rows": ("a CostFn for each pair", (3, 4, 2, 3, 3), {"pair_spread": 12.0}),
-    "six views": ("one CostFn", (2, 3, 2, 4, 3, 5), {"pair_spread": 4.0}),
-    "seven views": (VARIANCE, (3, 2, 3, 2, 2, 3, 2), {"pair_spread": 0.1}),
+    "too wide for rows": (VARIANCE, (5, 3, 2, 7), {"spread": 1000.0, "block_size": 1}),
+    "five views": (VARIANCE, (3, 4, 2, 3, 3), {"spread": 0.2, "block_size": 1}),
+    "five views by rows": ("a CostFn for each pair", (3, 4, 2, 3, 3), {"spread": 12.0}),
+    "six views": ("one CostFn", (2, 3, 2, 4, 3, 5), {"spread": 4.0}),
+    "seven views": (VARIANCE, (3, 2, 3, 2, 2, 3, 2), {"spread": 0.1}),
 }
 FAST = [name for name in list(CASES)[:8] if name != "four views by rows"]
 
@@ -55,7 +55,7 @@ def test_value_plan_and_gradient_are_those_of_the_tensor(x64, rng, case):
     ends = [of_points([x + s * step * d for x, d in zip(z, direction)]) for s in (1, -1)]
 
     def dual(z):
-        out = multimarginal_sinkhorn(z, cost, a_s=a_s, epsilon=epsilon, **options, **TIGHT)
+        out = tensors.solution(z, cost, a_s=a_s, epsilon=epsilon, **options, **TIGHT)
         return out.dual, out
 
     (value, out), gradient = jax.jit(jax.value_and_grad(dual, has_aux=True))(z)
@@ -69,7 +69,7 @@ def test_value_plan_and_gradient_are_those_of_the_tensor(x64, rng, case):
     np.testing.assert_allclose(slope, np.sum(plan * (ends[0] - ends[1])) / (2 * step), rtol=1e-6)
 
 
-@pytest.mark.parametrize("given", ["pair_costs", "cost_tensor"])
+@pytest.mark.parametrize("given", ["pairs", "tensor"])
 def test_given_costs_and_their_gradients(x64, rng, given):
     """Entries of any sign; views of a total mass of 2.5."""
     sizes, epsilon, step = (4, 3, 2), 0.5, 1e-5
@@ -77,10 +77,11 @@ def test_given_costs_and_their_gradients(x64, rng, given):
     tensor = tensors.of_pairs(matrices, sizes)
     a_s = tensors.weights(rng, sizes, mass=2.5)
     f, plan, minimum = tensors.solve(tensor, a_s, epsilon)
-    costs = {"pair_costs": matrices, "cost_tensor": tensor}[given]
+    costs = {"pairs": matrices, "tensor": tensor}[given]
+    make = {"pairs": Geometry.from_pairs, "tensor": Geometry.from_tensor}[given]
 
     def dual(costs, epsilon):
-        out = multimarginal_sinkhorn(**{given: costs}, a_s=a_s, epsilon=epsilon, pair_spread=9.0, **TIGHT)
+        out = tensors.solution(make(costs), a_s=a_s, epsilon=epsilon, spread=9.0, **TIGHT)
         return out.dual, out
 
     both = jax.jit(jax.value_and_grad(dual, argnums=(0, 1), has_aux=True))
@@ -88,7 +89,7 @@ def test_given_costs_and_their_gradients(x64, rng, given):
     tensors.assert_same_potentials(out.potentials, f, a_s, atol=1e-8)
     np.testing.assert_allclose(out.dual, minimum, rtol=1e-9)
     np.testing.assert_allclose(out.transport_mass, 2.5, rtol=1e-9)
-    expected = [tensors.marginal(plan, *pair) for pair in tensors.PAIRS[3]] if given == "pair_costs" else plan
+    expected = [tensors.marginal(plan, *pair) for pair in tensors.PAIRS[3]] if given == "pairs" else plan
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-9), by_costs, expected)
     ends = [tensors.solve(tensor, a_s, epsilon + s * step)[2] for s in (1, -1)]
     np.testing.assert_allclose(by_epsilon, (ends[0] - ends[1]) / (2 * step), rtol=1e-7)
@@ -97,14 +98,14 @@ def test_given_costs_and_their_gradients(x64, rng, given):
 def test_none_is_uniform(x64, rng):
     """As in ott; weights as lists and of whole numbers too. The default of all views is the same to the last bit."""
     z, options = np.stack(tensors.unit(rng, (5, 5))), {"threshold": 1e-6}
-    plain = multimarginal_sinkhorn(z, **options)
+    plain = tensors.solution(z, **options)
     for a_s in ([None, np.full(5, 0.2)], [[0.2] * 5, None], np.full((2, 5), 0.2)):
-        out = multimarginal_sinkhorn(list(z), a_s=a_s, **options)
+        out = tensors.solution(list(z), a_s=a_s, **options)
         assert out.n_iters == plain.n_iters
         for l in range(2):
             np.testing.assert_array_equal(out.a_s[l], np.full(5, 0.2))
             np.testing.assert_array_equal(out.potentials[l], plain.potentials[l])
-    out = multimarginal_sinkhorn(z, a_s=[[0, 0, 0, 1, 0], None], **options)
+    out = tensors.solution(z, a_s=[[0, 0, 0, 1, 0], None], **options)
     np.testing.assert_array_equal(out.potentials[0] > -np.inf, [False, False, False, True, False])
     np.testing.assert_allclose(out.pair_marginal(0, 1)[3], 0.2, atol=1e-6)
 
@@ -124,7 +125,7 @@ def test_contractions_are_exact_in_float32_up_to_their_bounds_on_the_spread(rng,
         scaled[1][2] = scaled[2][0] = contraction.ABSENT
         total = -spread * tensors.of_pairs(costs, sizes)
         total = total + sum(tensors.along(f, axis, k) for axis, f in enumerate(scaled))
-        held = TupleCosts(tuple(jnp.asarray(m) for m in costs))
+        held = Geometry(tuple(jnp.asarray(m) for m in costs))
         vectors = tuple(jnp.asarray(f) for f in scaled)
         both = contraction.groups(k)
         for work, group in zip((blocks.Work(2**17), blocks.Work(18)), both if way == 1 else both[::-1]):
@@ -163,7 +164,7 @@ def test_iterates_are_those_of_the_plain_iteration_until_the_first_that_fits(x64
     z, a_s, epsilon = tensors.unit(rng, sizes), tensors.weights(rng, sizes), 0.05
     tensor = tensors.circular_variance(z)
     out, short = (
-        solved(z, a_s=a_s, epsilon=epsilon, threshold=1e-6, pair_spread=1.0, max_iterations=most)
+        solved(z, a_s=a_s, epsilon=epsilon, threshold=1e-6, spread=1.0, max_iterations=most)
         for most in (2000, 3)
     )
     count = int(out.n_iters)
@@ -186,13 +187,13 @@ def test_epsilon_schedule_ends_at_its_target(x64, rng):
     z, a_s = tensors.unit(rng, (9, 7)), tensors.weights(rng, (9, 7))
     tensor = tensors.circular_variance(z)
     f, _, minimum = tensors.solve(tensor, a_s, 0.03)
-    out = multimarginal_sinkhorn(z, a_s=a_s, epsilon=Epsilon(0.03, 30.0, 0.7), **TIGHT)
+    out = tensors.solution(z, a_s=a_s, epsilon=Epsilon(0.03, 30.0, 0.7), **TIGHT)
     assert out.converged
     assert out.epsilon == 0.03
     tensors.assert_same_potentials(out.potentials, f, a_s, atol=1e-7)
     np.testing.assert_allclose(out.dual, minimum, rtol=1e-9)
     # too short for the schedule: the last sweep and what is reported are those of the target all the same
-    short = multimarginal_sinkhorn(z, a_s=a_s, epsilon=Epsilon(0.01, 30.0, 0.9), max_iterations=2)
+    short = tensors.solution(z, a_s=a_s, epsilon=Epsilon(0.01, 30.0, 0.9), max_iterations=2)
     assert not short.converged
     error = tensors.error_of(tensors.plan_of(tensor, short.potentials, 0.01), a_s)
     np.testing.assert_allclose(short.error, error, rtol=1e-8)
@@ -201,8 +202,12 @@ def test_epsilon_schedule_ends_at_its_target(x64, rng):
 def test_a_schedule_has_the_same_iterates_whatever_the_spread_of_the_costs(x64, rng):
     """A small spread is computed by kernels, which belong to one epsilon."""
     costs = [rng.normal(size=(size, other)) for size, other in ((5, 4), (5, 6), (4, 6))]
-    options = {"pair_costs": costs, "epsilon": Epsilon(0.3, 10.0, 0.5), "max_iterations": 6}
-    small, large = (multimarginal_sinkhorn(**options, pair_spread=spread).errors for spread in (9.0, 1e6))
+    options = {
+        "geometry": Geometry.from_pairs(costs),
+        "epsilon": Epsilon(0.3, 10.0, 0.5),
+        "max_iterations": 6,
+    }
+    small, large = (tensors.solution(**options, spread=spread).errors for spread in (9.0, 1e6))
     assert np.isfinite(large).any()
     np.testing.assert_allclose(small, large, rtol=1e-9)
 
@@ -226,25 +231,26 @@ def test_start_at_the_solution(x64, rng):
 
 
 def test_without_options_normal_points_in_many_dimensions_converge():
-    """epsilon is 1/20 of the standard deviation of the tensor of costs, a constant of the gradient."""
+    """epsilon is 1/20 of the standard deviation of the tensor of costs, and changes with them."""
     for cost, seeds in (("circular_variance", (0, 1, 3)), (tensors.of_stack, (0,))):
         for seed in seeds:
             z = np.random.default_rng(seed).normal(size=(3, 20, 50)).astype(np.float32)
-            out = multimarginal_sinkhorn(z, cost)
+            out = tensors.solution(z, cost)
             assert out.converged
-            np.testing.assert_allclose(out.epsilon, np.std(out.costs.tensor()) / 20, rtol=1e-5)
-    by_tensor = [
-        jax.grad(lambda c, e=e: multimarginal_sinkhorn(cost_tensor=c, epsilon=e).dual)(out.costs.tensor())
-        for e in (None, out.epsilon)
-    ]
-    np.testing.assert_allclose(*by_tensor, rtol=1e-5)
+            np.testing.assert_allclose(out.epsilon, np.std(out.geometry.tensor()) / 20, rtol=1e-5)
+    tensor = out.geometry.tensor()
+    value = lambda c, e: tensors.solution(Geometry.from_tensor(c), epsilon=e).dual  # noqa: E731
+    of_std = jax.grad(lambda c: jnp.std(c) / 20)(tensor)
+    by_tensor, by_epsilon = jax.grad(value, argnums=(0, 1))(tensor, out.epsilon)
+    found = jax.grad(lambda c: value(c, None))(tensor)
+    np.testing.assert_allclose(found, by_tensor + by_epsilon * of_std, rtol=1e-3, atol=1e-7)
 
 
 def test_not_a_number_is_reported_and_stops():
     """At a point that is there."""
     z = np.ones((2, 4, 2), np.float32)
     z[0, 0, 0] = np.nan
-    out = multimarginal_sinkhorn(z, max_iterations=10**6)
+    out = tensors.solution(z, max_iterations=10**6)
     assert out.status == Status.NOT_FINITE
     assert not out.converged
 
@@ -254,7 +260,7 @@ def test_traced_weights_without_a_plan_are_infeasible(rng):
 
     @jax.jit
     def status(a, b):
-        return multimarginal_sinkhorn(z, a_s=(a, b)).status
+        return tensors.solution(z, a_s=(a, b)).status
 
     good = jnp.asarray([0.5, 0.5, 0.0])
     assert status(good, good) == Status.CONVERGED
@@ -282,8 +288,8 @@ def test_eight_devices_share_pair_costs(x64, rng, case):
     shifted = [matrix + least for matrix in matrices]
 
     def dual(matrices, a_s):
-        out = multimarginal_sinkhorn(
-            pair_costs=matrices, a_s=a_s, axis_name="data", epsilon=0.2, pair_spread=1.0, **TIGHT
+        out = tensors.solution(
+            Geometry.from_pairs(matrices), a_s=a_s, axis_name="data", epsilon=0.2, spread=1.0, **TIGHT
         )
         return out.dual, out
 
@@ -300,7 +306,7 @@ def test_eight_devices_share_pair_costs(x64, rng, case):
 @pytest.mark.exhaustive
 def test_memory_grows_slower_than_the_tensor():
     """n = 256, k = 4: the tensor has 17 GB, n^(k-1) numbers 67 MB; value and gradient stay below 32 MB."""
-    f = jax.jit(jax.value_and_grad(lambda z: multimarginal_sinkhorn(z).dual))
+    f = jax.jit(jax.value_and_grad(lambda z: tensors.solution(z).dual))
     program = f.lower(jax.ShapeDtypeStruct((4, 256, 8), jnp.float32)).compile()
     assert program.memory_analysis().temp_size_in_bytes < 32 * 2**20
 
@@ -312,36 +318,71 @@ UNEQUAL = [np.ones(4), np.ones(5), np.ones(3)]
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"z": np.ones((3, 4, 2), np.int32)}, "z must have a floating dtype, got int32"),
-        ({"z": [Z[0]]}, "z must hold the points of k >= 2 views, got 1"),
-        ({"z": [Z[0], np.ones((3, 3))]}, r"z\[1\] must have the dimension .* of z\[0\], 2 .* got 3"),
-        ({"z": [Z[0], np.ones((3, 2), np.float16)]}, r"z\[1\] must have the dimension and dtype"),
-        ({"z": [Z[0], np.ones(3)]}, r"z\[1\] must .* got \(3,\)"),
-        ({"z": Z, "pair_costs": np.ones((3, 4, 4))}, "exactly one of z, pair_costs and cost_tensor"),
-        ({}, "exactly one of z, pair_costs and cost_tensor must be given, got none"),
-        ({"pair_costs": [np.ones((4, 3))] * 2}, r"pair_costs must hold k\(k-1\)/2 matrices.* got 2"),
-        ({"pair_costs": [np.ones((2, n)) for n in (3, 4, 5)]}, r"pair_costs .*\(3, 4\)\] for .* \(2, 3, 4\)"),
-        ({"cost_tensor": np.ones(4)}, r"cost_tensor must have shape \(n_1, ..., n_k\) .* got \(4,\)"),
-        ({"z": THREE, "cost": "cosine"}, "cost must be one of 'circular_variance'"),
-        ({"z": THREE, "epsilon": -1.0}, "epsilon must be positive, got -1.0"),
-        ({"z": THREE, "threshold": -1.0}, "threshold must be >= 0, got -1.0"),
-        ({"z": THREE, "pair_spread": -1.0}, "pair_spread must be >= 0, got -1.0"),
-        ({"z": THREE, "max_iterations": 0}, "max_iterations must be a whole number >= 1, got 0"),
-        ({"z": THREE, "block_size": 0}, "block_size must be a whole number >= 1, got 0"),
-        ({"z": THREE, "max_operations": 119.0}, "60 tuples, and a pass over them takes 120 operations"),
-        ({"z": np.ones((8, 512, 2))}, r"9.44e\+21 operations.*n <= 51 with 8 views, or k <= 5 with 512"),
-        ({"z": np.ones((4, 256, 2)), "cost": tensors.of_stack}, r"4.29e\+09 entries.* n <= 215 with 4 views"),
-        ({"z": THREE, "a_s": UNEQUAL}, r"the same sum in every view, got 4 for view 0, 5 for view 1"),
-        ({"z": THREE, "a_s": [None, np.full(5, 0.3), None]}, "the same sum .* got 1 .*, 1.5 for view 1"),
-        ({"z": THREE, "a_s": [None, [1.2, -0.2, 0, 0, 0], None]}, r"a_s\[1\] must be finite and >= 0"),
-        ({"z": THREE, "a_s": [None, None, [np.nan, 0.5, 0.5]]}, r"a_s\[2\] must .* got .*nan"),
-        ({"z": THREE, "a_s": [None, None, [np.inf, 0.5, 0.5]]}, r"a_s\[2\] must .* got .*inf"),
-        ({"z": THREE, "a_s": [0 * a for a in UNEQUAL]}, r"a_s\[0\] must have a positive weight, got 4 zeros"),
-        ({"z": THREE, "a_s": [None, np.full((5, 1), 0.2), None]}, r"a_s\[1\] must .* \(5,\).* got \(5, 1\)"),
-        ({"z": THREE, "a_s": [None, None]}, "a_s must hold the weights of 3 views, got 2"),
-        ({"z": THREE, "init": UNEQUAL[:2]}, r"init must .*, \(3,\)\], got \[\(4,\), \(5,\)\]"),
+        ({"geometry": np.ones((3, 4, 2), np.int32)}, "x_s must have a floating dtype, got int32"),
+        ({"geometry": [Z[0]]}, "x_s must hold the points of k >= 2 views, got 1"),
+        (
+            {"geometry": [Z[0], np.ones((3, 3))]},
+            r"x_s\[1\] must have the dimension .* of x_s\[0\], 2 .* got 3",
+        ),
+        ({"geometry": [Z[0], np.ones((3, 2), np.float16)]}, r"x_s\[1\] must have the dimension and dtype"),
+        ({"geometry": [Z[0], np.ones(3)]}, r"x_s\[1\] must .* got \(3,\)"),
+        ({"geometry": THREE, "cost": "cosine"}, "cost must be one of 'circular_variance'"),
+        ({"geometry": THREE, "epsilon": -1.0}, "epsilon must be positive, got -1.0"),
+        ({"geometry": THREE, "threshold": -1.0}, "threshold must be >= 0, got -1.0"),
+        ({"geometry": THREE, "spread": -1.0}, "pair_spread must be >= 0, got -1.0"),
+        ({"geometry": THREE, "max_iterations": 0}, "max_iterations must be a whole number >= 1, got 0"),
+        ({"geometry": THREE, "block_size": 0}, "block_size must be a whole number >= 1, got 0"),
+        ({"geometry": THREE, "inner_iterations": 0}, "inner_iterations must be a whole number >= 1, got 0"),
+        ({"geometry": THREE, "norm_error": 0.0}, "norm_error must be positive, got 0.0"),
+        (
+            {"geometry": THREE, "max_operations": 119.0},
+            "60 tuples, and a pass over them takes 120 operations",
+        ),
+        (
+            {"geometry": np.ones((8, 512, 2))},
+            r"9.44e\+21 operations.*n <= 51 with 8 views, or k <= 5 with 512",
+        ),
+        (
+            {"geometry": np.ones((4, 256, 2)), "cost": tensors.of_stack},
+            r"4.29e\+09 entries.* n <= 215 with 4 views",
+        ),
+        ({"geometry": THREE, "a_s": UNEQUAL}, r"the same sum in every view, got 4 for view 0, 5 for view 1"),
+        (
+            {"geometry": THREE, "a_s": [None, np.full(5, 0.3), None]},
+            "the same sum .* got 1 .*, 1.5 for view 1",
+        ),
+        ({"geometry": THREE, "a_s": [None, [1.2, -0.2, 0, 0, 0], None]}, r"a_s\[1\] must be finite and >= 0"),
+        ({"geometry": THREE, "a_s": [None, None, [np.nan, 0.5, 0.5]]}, r"a_s\[2\] must .* got .*nan"),
+        ({"geometry": THREE, "a_s": [None, None, [np.inf, 0.5, 0.5]]}, r"a_s\[2\] must .* got .*inf"),
+        (
+            {"geometry": THREE, "a_s": [0 * a for a in UNEQUAL]},
+            r"a_s\[0\] must have a positive weight, got 4 zeros",
+        ),
+        (
+            {"geometry": THREE, "a_s": [None, np.full((5, 1), 0.2), None]},
+            r"a_s\[1\] must .* \(5,\).* got \(5, 1\)",
+        ),
+        ({"geometry": THREE, "a_s": [None, None]}, "a_s must hold the weights of 3 views, got 2"),
+        ({"geometry": THREE, "init": UNEQUAL[:2]}, r"init must .*, \(3,\)\], got \[\(4,\), \(5,\)\]"),
     ],
 )
 def test_raises_on_bad_arguments(options, message):
     with pytest.raises(ValueError, match=message):
-        multimarginal_sinkhorn(**options)
+        tensors.solution(**options)
+
+
+@pytest.mark.parametrize(
+    ("make", "costs", "message"),
+    [
+        (Geometry.from_pairs, [np.ones((4, 3))] * 2, r"matrices must be k\(k-1\)/2, .* got 2"),
+        (
+            Geometry.from_pairs,
+            [np.ones((2, n)) for n in (3, 4, 5)],
+            r"matrices .*\(3, 4\)\] for .* \(2, 3, 4\)",
+        ),
+        (Geometry.from_tensor, np.ones(4), r"tensor must have shape \(n_1, ..., n_k\) .* got \(4,\)"),
+    ],
+)
+def test_raises_on_costs_of_wrong_shapes(make, costs, message):
+    with pytest.raises(ValueError, match=message):
+        make(costs)

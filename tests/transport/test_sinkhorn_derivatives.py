@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from parametrize import some
 
-from mvcl.transport import multimarginal_sinkhorn
+from mvcl.transport import Geometry
 from tests.transport import tensors
 
 TIGHT = {"threshold": 1e-13, "max_iterations": 5000}
@@ -55,12 +55,12 @@ def check(loss, x, rng, order=2):
 
 CASES = {
     "two views": (2, {}),
-    "products": (3, {"pair_spread": 0.5}),
+    "products": (3, {"spread": 0.5}),
     "the costs decide": (3, {}),
-    "elementwise": (3, {"pair_spread": 1000.0}),
+    "elementwise": (3, {"spread": 1000.0}),
     "function of a sum": (3, {"cost": "circular_standard_deviation"}),
     "tensor": (3, {"cost": tensors.of_stack}),
-    "four views": (4, {"pair_spread": 0.25}),
+    "four views": (4, {"spread": 0.25}),
 }
 
 
@@ -81,7 +81,7 @@ def test_points_weights_and_epsilon(x64, rng, case, order):
             jax.nn.softmax(jnp.where(absent, -jnp.inf, f)) if len(f) == 3 else jax.nn.softmax(f)
             for f in logits
         ]
-        return multimarginal_sinkhorn(points, a_s=a_s, epsilon=epsilon, **options, **TIGHT).dual
+        return tensors.solution(points, a_s=a_s, epsilon=epsilon, **options, **TIGHT).dual
 
     check(loss, (z, logits, jnp.asarray(0.3)), rng, order)
 
@@ -93,14 +93,9 @@ def test_hessian_of_potentials_that_do_not_fit_is_that_of_their_plan(x64, rng, s
     matrices = jnp.asarray(rng.uniform(size=(k, n, n)))
 
     def solve(matrices):
-        costs = (
-            {"cost_tensor": tensors.of_pairs(matrices, (n,) * k)}
-            if spread is None
-            else {"pair_costs": matrices}
-        )
-        return multimarginal_sinkhorn(
-            **costs, epsilon=epsilon, max_iterations=1, threshold=0.0, pair_spread=spread
-        )
+        tensor = tensors.of_pairs(matrices, (n,) * k)
+        costs = Geometry.from_tensor(tensor) if spread is None else Geometry.from_pairs(matrices)
+        return tensors.solution(costs, epsilon=epsilon, max_iterations=1, threshold=0.0, spread=spread)
 
     out = solve(matrices)
     assert out.error > 1e-3
@@ -130,7 +125,7 @@ def test_vmap_over_problems_that_take_different_ways(x64, rng):
 
     def solve(z, epsilon):
         points = z / jnp.linalg.norm(z, axis=2, keepdims=True)
-        return multimarginal_sinkhorn(points, epsilon=epsilon, threshold=1e-11, max_iterations=20000)
+        return tensors.solution(points, epsilon=epsilon, threshold=1e-11, max_iterations=20000)
 
     def second(z, epsilon):
         loss, out = lambda z: solve(z, epsilon).dual, solve(z, epsilon)
@@ -149,7 +144,7 @@ def test_vmap_over_problems_that_take_different_ways(x64, rng):
 
 def test_first_order_solves_no_linear_system():
     z = np.ones((3, 4, 2), np.float32)
-    loss = lambda z: multimarginal_sinkhorn(z).dual  # noqa: E731
+    loss = lambda z: tensors.solution(z).dual  # noqa: E731
     forward, over_reverse = (lambda z, f=f: jax.jvp(f, (z,), (z,)) for f in (loss, jax.grad(loss)))
     solves = ["linear_solve" in str(jax.make_jaxpr(f)(z)) for f in (jax.grad(loss), forward, over_reverse)]
     assert solves == [False, False, True]

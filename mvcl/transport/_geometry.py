@@ -1,0 +1,283 @@
+"""Geometry of a problem: the costs of all tuples of points, from points, from matrices of pairs, or from a tensor."""
+
+import dataclasses
+import math
+import operator
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.typing import ArrayLike
+
+from mvcl import _checks, _numerics, transport  # ott is imported on first use, being slow to import
+from mvcl.transport._costs import (
+    NAMED_COSTS,
+    CostName,
+    OfSum,
+    PairForm,
+    SumOverPairs,
+    pairs,
+    place,
+    views_of_pairs,
+)
+
+TupleCost = Callable[[jax.Array], jax.Array]
+
+_DENSE_LIMIT = 2**31
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Geometry:
+    """Costs of all tuples of points, one from each of k views, in the form in which they are held.
+
+    Made by `from_points`, `from_pairs` or `from_tensor`.
+
+    Attributes:
+      arrays: k(k-1)/2 matrices (n_l, n_m) whose sum is the cost or, with `of_sum`, its argument; or one tensor.
+      counts: None for k, or k vectors (n_l,), 0 for a missing point: their sum over a tuple is the number of points
+        that `of_sum` takes.
+      of_sum: makes the cost from the sum over pairs; None where the sum, or the tensor, is the cost.
+      x_s: k arrays (n_l, d), the points, if it was made from them.
+      cost_fns: the ott `CostFn`, or k(k-1)/2 of them, if it was made with them.
+      dense: whether the costs are held as a tensor (n_1, ..., n_k).
+      pair_spread: a bound on max - min of the costs of any pair of views, where one is known, as 4/k² is for the
+        circular variance of unit vectors. With it and an epsilon that is a number, or costs that are not traced, one
+        way of summing over the tuples is compiled; else all are, and the costs decide.
+    """
+
+    arrays: tuple[jax.Array, ...]
+    counts: tuple[jax.Array, ...] | None = None
+    of_sum: OfSum | None = dataclasses.field(default=None, metadata={"static": True})
+    x_s: tuple[jax.Array, ...] | None = None
+    cost_fns: "transport.CostFn | Sequence[transport.CostFn] | None" = None
+    dense: bool = dataclasses.field(default=False, metadata={"static": True})
+    pair_spread: float | None = dataclasses.field(default=None, metadata={"static": True})
+
+    @classmethod
+    def from_points(
+        cls,
+        x_s: ArrayLike | Sequence[ArrayLike],
+        cost: "CostName | PairForm | transport.CostFn | Sequence[transport.CostFn] | TupleCost" = "circular_variance",
+        *,
+        scale: float = 1.0,
+        present: ArrayLike | None = None,
+    ) -> "Geometry":
+        """The costs of all tuples of points, in float32 or wider, without the tensor where the cost allows it.
+
+        Args:
+          x_s: (k, n, d) points, k >= 2, used as they are, or k arrays (n_l, d) of different sizes.
+          cost: `"circular_variance"`, `1 - ||mean_l z_l||²`; `"circular_standard_deviation"`, `-log ||mean_l z_l||²`; a
+            `SumOverPairs`, `Barycenter` or `SphericalBarycenter`; an ott `CostFn`, summed over the pairs of views, or
+            k(k-1)/2 of them in the order (0,1), (0,2), ...; or any function of a (k, d) stack, which makes the tensor.
+          scale: positive factor of the cost.
+          present: boolean (k, n), for views of one size; a point where it is False stands for a view that an instance
+            lacks. The cost of a tuple is then over the points that it has: a sum over pairs leaves out the pairs of a
+            missing point, `"circular_standard_deviation"` takes the mean of those present and is 0 for none.
+
+        Raises:
+          ValueError: for shapes and options other than these, and for a function of a (k, d) stack with `present`.
+        """
+        points = checked_points(x_s)
+        shape = tuple(len(x) for x in points)
+        scale = _checks.real("cost_scale", scale, positive=True)
+        if present is not None and len(set(shape)) > 1:
+            raise ValueError(f"present must be None for views of different sizes, got sizes {shape}")
+        there = _checks.mask(present, (len(shape), shape[0]), "present")
+        if there is not None:
+            points = tuple(jnp.where(p[:, None], x, 0) for x, p in zip(points, there))
+        cost_fns: Any = None
+        if isinstance(cost, str):
+            cost = NAMED_COSTS[_checks.option("cost", cost, NAMED_COSTS)]
+        elif not isinstance(cost, PairForm) and isinstance(cost, transport.CostFn | Sequence):
+            several = cost if isinstance(cost, Sequence) else [cost]
+            cost_fns = cost if all(isinstance(f, transport.CostFn) for f in several) else None
+            cost = SumOverPairs(cost)  # type: ignore[arg-type]
+        if isinstance(cost, PairForm):
+            return dataclasses.replace(
+                _of_pair_form(points, cost, scale, there), x_s=points, cost_fns=cost_fns
+            )
+        if not callable(cost):
+            raise ValueError(
+                "cost must be a name, a cost of mvcl.transport, a CostFn, several of them or a function of a (k, d) "
+                f"stack, got {cost!r}"
+            )
+        if there is not None:
+            raise ValueError(
+                "present, the mask of m3g, must be None for a cost that is a function of a (k, d) stack, which has no "
+                "value for fewer views; a sum over pairs has one"
+            )
+        return cls((scale * _cost_tensor(points, cost),), x_s=points, dense=True)
+
+    @classmethod
+    def from_pairs(
+        cls, matrices: ArrayLike | Sequence[ArrayLike], pair_spread: float | None = None
+    ) -> "Geometry":
+        """Costs that are the sum of (k(k-1)/2, n, n) matrices, or as many (n_l, n_m), in the order (0,1), (0,2), ..."""
+        given = list(matrices) if isinstance(matrices, Sequence) else list(jnp.asarray(matrices))
+        arrays = tuple(_checks.array(f"matrices[{i}]", m, "n_l n_m") for i, m in enumerate(given))
+        k = views_of_pairs(len(arrays))
+        shapes = [a.shape for a in arrays]
+        if k < 2 or len(arrays) != k * (k - 1) // 2:
+            raise ValueError(f"matrices must be k(k-1)/2, one for each pair of views, got {len(arrays)}")
+        sizes = (shapes[0][0], *(s[1] for s in shapes[: k - 1]))
+        wanted = [(sizes[l], sizes[m]) for l, m in pairs(k)]
+        if shapes != wanted:
+            raise ValueError(
+                f"matrices must have the shapes (n_l, n_m) of the pairs l < m, {wanted} for views of "
+                f"{sizes} points, got {shapes}"
+            )
+        return cls(tuple(_numerics.widen(a) for a in arrays), pair_spread=pair_spread)
+
+    @classmethod
+    def from_tensor(cls, tensor: ArrayLike) -> "Geometry":
+        """Costs that are given as a tensor (n_1, ..., n_k)."""
+        array = _checks.array("tensor", tensor)
+        if array.ndim < 2 or 0 in array.shape:
+            raise ValueError(
+                f"tensor must have shape (n_1, ..., n_k) with k >= 2 and points in every view, got {array.shape}"
+            )
+        return cls((_numerics.widen(array),), dense=True)
+
+    @property
+    def bare(self) -> "Geometry":
+        """The costs alone, without the points and cost functions that they were made of."""
+        return dataclasses.replace(self, x_s=None, cost_fns=None)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Numbers of points (n_1, ..., n_k)."""
+        if self.dense:
+            return self.arrays[0].shape
+        k = views_of_pairs(len(self.arrays))
+        return (self.arrays[0].shape[0], *(matrix.shape[1] for matrix in self.arrays[: k - 1]))
+
+    @property
+    def dtype(self) -> jnp.dtype:
+        """Of the costs."""
+        return self.arrays[0].dtype
+
+    @property
+    def pairwise(self) -> bool:
+        """Whether the cost is a sum over pairs; with more than two views, matrix products then sum over the tuples."""
+        return self.of_sum is None and not self.dense
+
+    def matrix(self, l: int, m: int) -> jax.Array:
+        """Matrix of views l and m, rows of l."""
+        place = pairs(len(self.shape)).index((min(l, m), max(l, m)))
+        return self.arrays[place] if l < m else self.arrays[place].T
+
+    def entries(self, indices: ArrayLike) -> jax.Array:
+        """Costs (t,) of t tuples, given as (t, k) whole numbers."""
+        at = jnp.asarray(indices)
+        if self.dense:
+            return self.arrays[0][tuple(at.T)]
+        terms = [matrix[at[:, l], at[:, m]] for matrix, (l, m) in zip(self.arrays, pairs(at.shape[1]))]
+        return self.of(terms, [c[at[:, l]] for l, c in enumerate(self.counts or ())])
+
+    def diagonal(self) -> jax.Array:
+        """Costs (n,) of the tuples (i, ..., i); ValueError for views of different sizes."""
+        k, n = len(self.shape), self.shape[0]
+        if len(set(self.shape)) > 1:
+            raise ValueError(
+                f"the views must be of one size to have tuples (i, ..., i), got sizes {self.shape}"
+            )
+        if self.dense:  # the diagonal's entries are 1 + n + ... + n^(k-1) apart
+            return self.arrays[0].reshape(-1)[:: max((n**k - 1) // max(n - 1, 1), 1)]
+        # Masked, not gathered: the transpose of a gather is a scatter, which took longer than a pass at n = 64.
+        total = jnp.sum(jnp.where(jnp.eye(n, dtype=bool)[None], jnp.stack(self.arrays), 0), axis=(0, 2))
+        return self.of([total], self.counts)
+
+    def tensor(self) -> jax.Array:
+        """All costs, (n_1, ..., n_k)."""
+        if self.dense:
+            return self.arrays[0]
+        k = len(self.shape)
+        terms = [place(matrix, pair, k) for matrix, pair in zip(self.arrays, pairs(k))]
+        return self.of(terms, [place(c, (l,), k) for l, c in enumerate(self.counts or ())])
+
+    def of(self, terms: Sequence[jax.Array], counts: Sequence[jax.Array] | None) -> jax.Array:
+        """Costs from terms of the sum over pairs and, if points may be missing, of their number."""
+        total = reduce(operator.add, terms)
+        if self.of_sum is None:
+            return total
+        return self.of_sum(total, reduce(operator.add, counts) if counts else len(self.shape))
+
+
+def _of_pair_form(
+    points: tuple[jax.Array, ...], cost: PairForm, scale: float, there: jax.Array | None
+) -> Geometry:
+    k, matrices, counts = len(points), cost.matrices(points), None
+    of_sum = cost.of_sum(k)
+    if of_sum is not None:
+        if there is not None:
+            counts = tuple(c * p for c, p in zip(cost.counts(k), there.astype(points[0].dtype)))
+        return Geometry(matrices, counts, dataclasses.replace(of_sum, scale=scale * of_sum.scale))
+    if there is not None:  # 0 for the pairs of which a point is missing
+        both = [there[l][:, None] & there[m][None, :] for l, m in pairs(k)]
+        matrices = tuple(jnp.where(pair, matrix, 0) for pair, matrix in zip(both, matrices))
+    return Geometry(tuple(scale * m for m in matrices))
+
+
+def checked_points(x_s: ArrayLike | Sequence[ArrayLike]) -> tuple[jax.Array, ...]:
+    """k >= 2 arrays (n_l, d) of one dtype, float32 or wider."""
+    if not isinstance(x_s, Sequence):
+        return tuple(_numerics.widen(_checks.array("x_s", x_s, "k n d", (2, 1, 1))))
+    if len(x_s) < 2:
+        raise ValueError(f"x_s must hold the points of k >= 2 views, got {len(x_s)}")
+    points = [_checks.array(f"x_s[{l}]", x, "n d") for l, x in enumerate(x_s)]
+    for l, x in enumerate(points[1:], start=1):
+        if x.shape[1] != points[0].shape[1] or x.dtype != points[0].dtype:
+            raise ValueError(
+                f"x_s[{l}] must have the dimension and dtype of x_s[0], {points[0].shape[1]} and {points[0].dtype}, "
+                f"got {x.shape[1]} and {x.dtype}"
+            )
+    return tuple(_numerics.widen(x) for x in points)
+
+
+def check_operations(shape: Sequence[int], max_operations: float) -> None:
+    """Refuses a problem of which a pass takes too long."""
+    tuples, k = math.prod(shape), len(shape)
+    if 2 * tuples <= max_operations:
+        return
+    most, n = max_operations / 2, max(shape)
+    views = next((v for v in range(k, 1, -1) if n**v <= most), None)
+    fits = f"n <= {_root(most, k)} with {k} views" + (f", or k <= {views} with {n} points" if views else "")
+    raise ValueError(
+        f"{_sizes(shape)} make {tuples:.3g} tuples, and a pass over them takes {2 * tuples:.3g} "
+        f"operations, above max_operations={max_operations:.3g}; what fits: {fits}"
+    )
+
+
+def _sizes(shape: Sequence[int]) -> str:
+    same = len(set(shape)) == 1
+    return f"{shape[0] if same else ', '.join(map(str, shape))} points in {len(shape)} views"
+
+
+def _root(most: float, k: int) -> int:
+    """Largest n with n^k <= most."""
+    return next(n for n in range(int(most ** (1 / k)) + 1, -1, -1) if n**k <= most)
+
+
+def _cost_tensor(points: Sequence[jax.Array], cost: TupleCost) -> jax.Array:
+    """(n_1, ..., n_k) tensor of `cost` of every (k, d) stack, made for one point of view 0 after the other."""
+    k, shape = len(points), [len(x) for x in points]
+    if math.prod(shape) > _DENSE_LIMIT:
+        raise ValueError(
+            f"a tensor of {_sizes(shape)} has {math.prod(shape):.3g} entries, above {_DENSE_LIMIT}; what fits: "
+            f"n <= {_root(_DENSE_LIMIT, k)} with {k} views, or a cost that is a sum over pairs of views"
+        )
+
+    def of_points(*stack: jax.Array) -> jax.Array:
+        return cost(jnp.stack(stack))
+
+    slab = of_points
+    for view in reversed(range(1, k)):
+        slab = jax.vmap(slab, in_axes=(None,) * view + (0,) + (None,) * (k - 1 - view))
+    tensor = lax.map(jax.checkpoint(lambda point: slab(point, *points[1:])), points[0])
+    if tensor.ndim != k:
+        raise ValueError(f"cost must return a scalar for a (k, d) stack, got shape {tensor.shape[k:]}")
+    return tensor
