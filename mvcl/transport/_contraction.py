@@ -40,6 +40,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from mvcl import _numerics
+from mvcl.transport import _tree
 from mvcl.transport._blocks import (
     Tiles,
     Vectors,
@@ -341,6 +342,8 @@ def _sum(x: jax.Array, axes: Sequence[int]) -> jax.Array:
 @partial(jax.jit, static_argnums=3)
 def joint_marginal(costs: Geometry, scaled: Vectors, epsilon: jax.Array, views: tuple[int, ...]) -> jax.Array:
     """Marginal of the plan on some views, in their order."""
+    if costs.edges is not None:
+        return _tree.joint_marginal(costs, scaled, epsilon, views)
     k = len(costs.shape)
     # With half of the views in the group, neither the sum over the rest nor the group is larger than need be.
     others = [view for view in range(k) if view not in views]
@@ -358,6 +361,8 @@ def joint_marginal(costs: Geometry, scaled: Vectors, epsilon: jax.Array, views: 
 @jax.jit
 def marginals(costs: Geometry, scaled: Vectors, epsilon: jax.Array) -> tuple[jax.Array, ...]:
     """The k marginals (n_l,) of the plan."""
+    if costs.edges is not None:
+        return _tree.marginals(costs, scaled, epsilon)
     found = []
     for group in groups(len(costs.shape)):
         joint = joint_marginal(costs, scaled, epsilon, group)

@@ -44,6 +44,8 @@ class Geometry:
       x_s: k arrays (n_l, d), the points, if it was made from them.
       cost_fns: the ott `CostFn`, or k(k-1)/2 of them, if it was made with them.
       dense: whether the costs are held as a tensor (n_1, ..., n_k).
+      edges: the k-1 pairs (l, m) of views, l < m, that have matrices, where they are a tree, as a chain or a star; else
+        None. Problems of trees take n² for each edge.
       pair_spread: a bound on max - min of the costs of any pair of views, where one is known, as 4/k² is for the
         circular variance of unit vectors. With it and an epsilon that is a number, or costs that are not traced, one
         way of summing over the tuples is compiled; else all are, and the costs decide.
@@ -55,6 +57,7 @@ class Geometry:
     x_s: tuple[jax.Array, ...] | None = None
     cost_fns: "transport.CostFn | Sequence[transport.CostFn] | None" = None
     dense: bool = dataclasses.field(default=False, metadata={"static": True})
+    edges: tuple[tuple[int, int], ...] | None = dataclasses.field(default=None, metadata={"static": True})
     pair_spread: float | None = dataclasses.field(default=None, metadata={"static": True})
 
     @classmethod
@@ -114,23 +117,30 @@ class Geometry:
 
     @classmethod
     def from_pairs(
-        cls, matrices: ArrayLike | Sequence[ArrayLike], pair_spread: float | None = None
+        cls, matrices: ArrayLike | Sequence[ArrayLike], edges: Sequence[tuple[int, int]] | None = None
     ) -> "Geometry":
-        """Costs that are the sum of (k(k-1)/2, n, n) matrices, or as many (n_l, n_m), in the order (0,1), (0,2), ..."""
+        """Costs that are the sum of (k(k-1)/2, n, n) matrices, or as many (n_l, n_m), in the order (0,1), (0,2), ...
+
+        With `edges`, k-1 pairs (l, m), l < m, that are a tree, they are the matrices of these pairs, in their order.
+        """
         given = list(matrices) if isinstance(matrices, Sequence) else list(jnp.asarray(matrices))
         arrays = tuple(_checks.array(f"matrices[{i}]", m, "n_l n_m") for i, m in enumerate(given))
-        k = views_of_pairs(len(arrays))
-        shapes = [a.shape for a in arrays]
-        if k < 2 or len(arrays) != k * (k - 1) // 2:
-            raise ValueError(f"matrices must be k(k-1)/2, one for each pair of views, got {len(arrays)}")
-        sizes = (shapes[0][0], *(s[1] for s in shapes[: k - 1]))
-        wanted = [(sizes[l], sizes[m]) for l, m in pairs(k)]
+        count, k = len(arrays), views_of_pairs(len(arrays))
+        if edges is not None and not _is_tree(edges, count + 1):
+            raise ValueError(f"edges must be {count} pairs (l, m), l < m, that make a tree, got {edges}")
+        if edges is None and (k < 2 or count != k * (k - 1) // 2):
+            raise ValueError(f"matrices must be k(k-1)/2, one for each pair of views, got {count}")
+        geometry = cls(
+            tuple(_numerics.widen(a) for a in arrays), edges=None if edges is None else tuple(edges)
+        )
+        shapes, sizes = [a.shape for a in arrays], geometry.shape
+        wanted = [(sizes[l], sizes[m]) for l, m in geometry.pairs]
         if shapes != wanted:
             raise ValueError(
                 f"matrices must have the shapes (n_l, n_m) of the pairs l < m, {wanted} for views of "
                 f"{sizes} points, got {shapes}"
             )
-        return cls(tuple(_numerics.widen(a) for a in arrays), pair_spread=pair_spread)
+        return geometry
 
     @classmethod
     def from_tensor(cls, tensor: ArrayLike) -> "Geometry":
@@ -152,8 +162,23 @@ class Geometry:
         """Numbers of points (n_1, ..., n_k)."""
         if self.dense:
             return self.arrays[0].shape
+        if self.edges is not None:
+            sizes = {view: n for edge, a in zip(self.edges, self.arrays) for view, n in zip(edge, a.shape)}
+            return tuple(sizes[view] for view in sorted(sizes))
         k = views_of_pairs(len(self.arrays))
         return (self.arrays[0].shape[0], *(matrix.shape[1] for matrix in self.arrays[: k - 1]))
+
+    @property
+    def pairs(self) -> Sequence[tuple[int, int]]:
+        """The pairs of views of the matrices."""
+        return pairs(views_of_pairs(len(self.arrays))) if self.edges is None else self.edges
+
+    @property
+    def operations(self) -> int:
+        """Multiply-adds of a pass over the tuples."""
+        if self.edges is not None:
+            return 2 * sum(matrix.size for matrix in self.arrays)
+        return 2 * math.prod(self.shape)
 
     @property
     def dtype(self) -> jnp.dtype:
@@ -167,7 +192,7 @@ class Geometry:
 
     def matrix(self, l: int, m: int) -> jax.Array:
         """Matrix of views l and m, rows of l."""
-        place = pairs(len(self.shape)).index((min(l, m), max(l, m)))
+        place = self.pairs.index((min(l, m), max(l, m)))
         return self.arrays[place] if l < m else self.arrays[place].T
 
     def entries(self, indices: ArrayLike) -> jax.Array:
@@ -175,7 +200,7 @@ class Geometry:
         at = jnp.asarray(indices)
         if self.dense:
             return self.arrays[0][tuple(at.T)]
-        terms = [matrix[at[:, l], at[:, m]] for matrix, (l, m) in zip(self.arrays, pairs(at.shape[1]))]
+        terms = [matrix[at[:, l], at[:, m]] for matrix, (l, m) in zip(self.arrays, self.pairs)]
         return self.of(terms, [c[at[:, l]] for l, c in enumerate(self.counts or ())])
 
     def diagonal(self) -> jax.Array:
@@ -196,7 +221,7 @@ class Geometry:
         if self.dense:
             return self.arrays[0]
         k = len(self.shape)
-        terms = [place(matrix, pair, k) for matrix, pair in zip(self.arrays, pairs(k))]
+        terms = [place(matrix, pair, k) for matrix, pair in zip(self.arrays, self.pairs)]
         return self.of(terms, [place(c, (l,), k) for l, c in enumerate(self.counts or ())])
 
     def of(self, terms: Sequence[jax.Array], counts: Sequence[jax.Array] | None) -> jax.Array:
@@ -219,7 +244,29 @@ def _of_pair_form(
     if there is not None:  # 0 for the pairs of which a point is missing
         both = [there[l][:, None] & there[m][None, :] for l, m in pairs(k)]
         matrices = tuple(jnp.where(pair, matrix, 0) for pair, matrix in zip(both, matrices))
-    return Geometry(tuple(scale * m for m in matrices))
+    arrays = tuple(scale * m for m in matrices)
+    if k > 2 and isinstance(cost, SumOverPairs) and cost.weights is not None:
+        edges = tuple(pair for pair in pairs(k) if cost.weights[pair[0]][pair[1]])
+        if _is_tree(edges, k):
+            return Geometry(tuple(m for m, pair in zip(arrays, pairs(k)) if pair in edges), edges=edges)
+    return Geometry(arrays)
+
+
+def _is_tree(edges: Sequence[tuple[int, int]], k: int) -> bool:
+    ordered = all(0 <= l < m < k for l, m in edges)
+    return ordered and len(edges) == k - 1 and len(towards(edges, 0)) == k - 1
+
+
+def towards(edges: Sequence[tuple[int, int]], root: int) -> list[tuple[int, int]]:
+    """The edges of a tree as (parent, child), parents first."""
+    found, reached = [], [root]
+    for parent in reached:  # which grows
+        for edge in edges:
+            child = sum(edge) - parent
+            if parent in edge and child not in reached:
+                reached.append(child)
+                found.append((parent, child))
+    return found
 
 
 def checked_points(x_s: ArrayLike | Sequence[ArrayLike]) -> tuple[jax.Array, ...]:
@@ -238,11 +285,12 @@ def checked_points(x_s: ArrayLike | Sequence[ArrayLike]) -> tuple[jax.Array, ...
     return tuple(_numerics.widen(x) for x in points)
 
 
-def check_operations(shape: Sequence[int], max_operations: float) -> None:
+def check_operations(costs: Geometry, max_operations: float) -> None:
     """Refuses a problem of which a pass takes too long."""
-    tuples, k = math.prod(shape), len(shape)
-    if 2 * tuples <= max_operations:
+    if costs.operations <= max_operations:
         return
+    shape = costs.shape
+    tuples, k = math.prod(shape), len(shape)
     most, n = max_operations / 2, max(shape)
     views = next((v for v in range(k, 1, -1) if n**v <= most), None)
     fits = f"n <= {_root(most, k)} with {k} views" + (f", or k <= {views} with {n} points" if views else "")

@@ -14,6 +14,7 @@ from jax.scipy.special import xlogy
 from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics, transport
+from mvcl.transport import _tree
 from mvcl.transport._blocks import (
     Tiles,
     Vectors,
@@ -23,7 +24,7 @@ from mvcl.transport._blocks import (
     over_blocks,
 )
 from mvcl.transport._contraction import groups, joint_marginal, marginals, scaled_potentials
-from mvcl.transport._costs import Barycenter, SphericalBarycenter, pairs, place
+from mvcl.transport._costs import Barycenter, SphericalBarycenter, place
 from mvcl.transport._geometry import Geometry
 from mvcl.transport._problem import Problem
 
@@ -129,7 +130,7 @@ class SinkhornOutput:
         """Scalar, `<P, C>` of the plan at hand, without the entropy, as in ott's `SinkhornOutput`."""
         (costs, scaled, epsilon), k = self._plan, self.n_marginals
         if costs.pairwise:  # of each pair's marginal and its matrix
-            joints = [joint_marginal(costs, scaled, epsilon, pair) for pair in pairs(k)]
+            joints = [joint_marginal(costs, scaled, epsilon, pair) for pair in costs.pairs]
             return reduce(jnp.add, [_mean(joint, matrix) for joint, matrix in zip(joints, costs.arrays)])
         group, rest = groups(k)
 
@@ -344,6 +345,8 @@ def _entries(out: SinkhornOutput, indices: jax.Array) -> jax.Array:
 @partial(jax.jit, static_argnums=1)
 def _partners(out: SinkhornOutput, view: int) -> jax.Array:
     costs, scaled, epsilon = out._plan
+    if costs.edges is not None:
+        return _tree.partners(costs, scaled, epsilon, view)
     shape, work = costs.shape, default_work()
     others = [other for other in range(len(shape)) if other != view]
     joined = len(others) // 2
@@ -379,7 +382,7 @@ def _mean_cost(costs: Geometry, shares: Vectors) -> jax.Array:
     """Mean cost of tuples of independent points; the shares of a view's points sum to 1."""
     shape = costs.shape
     if costs.pairwise:
-        terms = [shares[l] @ matrix @ shares[m] for matrix, (l, m) in zip(costs.arrays, pairs(len(shape)))]
+        terms = [shares[l] @ matrix @ shares[m] for matrix, (l, m) in zip(costs.arrays, costs.pairs)]
         return jnp.sum(jnp.stack(terms))
     group, rest = groups(len(shape))
 

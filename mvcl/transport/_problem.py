@@ -63,7 +63,7 @@ def _variance_of_pairs(costs: Geometry) -> jax.Array:
     """Variance of a sum over pairs, from its matrices: of what each point adds, and of the rest of each pair."""
     of_points = [jnp.zeros(n, costs.dtype) for n in costs.shape]
     of_rest = []
-    for matrix, (l, m) in zip(costs.arrays, pairs(len(costs.shape))):
+    for matrix, (l, m) in zip(costs.arrays, costs.pairs):
         centred = matrix - jnp.mean(matrix)
         rows, columns = jnp.mean(centred, axis=1), jnp.mean(centred, axis=0)
         of_points[l], of_points[m] = of_points[l] + rows, of_points[m] + columns

@@ -187,7 +187,7 @@ def _update(
     linear = jnp.exp(joint)
     marginals = [jnp.exp(first)] + [_marginal(work, linear, axis, jnp.sum) for axis in range(1, rank)]
     zero = _numerics.vary(jnp.zeros((), joint.dtype), _numerics.varying(joint))
-    before = _distance(marginals, weights, norm_error, zero)
+    before = distance(marginals, weights, norm_error, zero)
     steps = []
     for axis, a in enumerate(weights):
         found = first if axis == 0 else _marginal(work, joint, axis, logsumexp)
@@ -199,7 +199,7 @@ def _update(
     # The view updated last fits.
     linear = jnp.exp(joint)
     fitted = [_marginal(work, linear, axis, jnp.sum) for axis in range(rank - 1)]
-    return steps, before, _distance(fitted, weights, norm_error, zero), jnp.sum(marginals[0])
+    return steps, before, distance(fitted, weights, norm_error, zero), jnp.sum(marginals[0])
 
 
 def _log_weights(a: jax.Array) -> jax.Array:
@@ -221,7 +221,7 @@ def _marginal(work: Work, joint: jax.Array, axis: int, total: Callable[..., jax.
     return gathered if axis == 0 else total(gathered, axis=0)
 
 
-def _distance(
+def distance(
     marginals: Sequence[jax.Array], weights: Vectors, norm_error: float, zero: jax.Array
 ) -> jax.Array:
     """sum_l ||marginal_l - a_l||_p."""

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from functools import reduce
 from numbers import Real
 from typing import Any
 
@@ -11,12 +12,13 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics, transport
-from mvcl.transport import _problem, _sinkhorn
+from mvcl.transport import _problem, _sinkhorn, _tree
 from mvcl.transport._blocks import Way, Work, default_work, spread_bounds, spread_of
+from mvcl.transport._contraction import scaled_potentials
 from mvcl.transport._costs import CostName, PairForm
 from mvcl.transport._derivatives import Point, implicit
 from mvcl.transport._geometry import Geometry, TupleCost, check_operations
-from mvcl.transport._output import SinkhornOutput
+from mvcl.transport._output import SinkhornOutput, Status
 from mvcl.transport._problem import Given, Problem
 
 # Without a schedule of the caller's: where the exponents of a pair have a spread above the first number, epsilon starts
@@ -136,13 +138,11 @@ class MMSinkhorn:
         options, given = self._given(problem, init)
         axis_name = self.axis_name
         axes = frozenset(jax.tree.leaves(axis_name)).union(*map(_numerics.varying, jax.tree.leaves(given)))
-        padded = _problem.padded(jax.tree.map(lambda x: _numerics.vary(x, axes), given), axis_name)
-        found = _sinkhorn.solve(options, padded)
-        dual, rest = found.dual, jax.tree.map(lax.stop_gradient, found)
-        if not self.use_danskin:
-            at = Point(padded.costs, padded.epsilon, rest.potentials, padded.weights)
-            potentials, dual = implicit(options.work, at)
-            rest = rest._replace(potentials=potentials)
+        given = jax.tree.map(lambda x: _numerics.vary(x, axes), given)
+        found = (self._end_of_tree if given.costs.edges else self._end)(options, given)
+        dual, rest = found.dual, found
+        if self.use_danskin:
+            rest = jax.tree.map(lax.stop_gradient, found)
         geometry, weights = problem.geometry, given.weights
         if self.use_danskin:
             geometry, weights = jax.tree.map(lax.stop_gradient, (geometry, weights))
@@ -155,9 +155,7 @@ class MMSinkhorn:
                 (rest, geometry, weights),
             )
         return SinkhornOutput(
-            potentials=tuple(
-                jnp.where(a > 0, f[: len(a)], -jnp.inf) for f, a in zip(rest.potentials, weights)
-            ),
+            potentials=tuple(jnp.where(a > 0, f, -jnp.inf) for f, a in zip(rest.potentials, weights)),
             dual=dual,
             error=rest.error,
             errors=rest.errors,
@@ -170,12 +168,55 @@ class MMSinkhorn:
             inner_iterations=self.inner_iterations,
         )
 
+    def _end(self, options: _sinkhorn.Options, given: Given) -> _sinkhorn.End:
+        """What the iteration ends with; `dual` has derivatives, and the potentials unless `use_danskin`."""
+        padded = _problem.padded(given, self.axis_name)
+        found = _sinkhorn.solve(options, padded)
+        rest = jax.tree.map(lax.stop_gradient, found)._replace(dual=found.dual)
+        if not self.use_danskin:
+            at = Point(padded.costs, padded.epsilon, rest.potentials, padded.weights)
+            potentials, dual = implicit(options.work, at)
+            rest = rest._replace(potentials=potentials, dual=dual)
+        return rest._replace(potentials=tuple(f[: len(a)] for f, a in zip(rest.potentials, given.weights)))
+
+    def _end_of_tree(self, options: _sinkhorn.Options, given: Given) -> _sinkhorn.End:
+        """The same for a tree of costs, from the problems of its edges."""
+        costs, weights, ends = given.costs, given.weights, []
+        # To first order the error of a view is at most the sum of those of the edges.
+        threshold = given.threshold / (len(weights) * len(costs.pairs))
+        for edge, matrix in zip(costs.pairs, costs.arrays):
+            of_edge = given._replace(
+                costs=Geometry((matrix,)),
+                weights=tuple(weights[view] for view in edge),
+                init=tuple(given.init[view] for view in edge),
+                threshold=threshold,
+            )
+            ends.append(self._end(options, of_edge))
+        potentials, dual = _tree.potentials_and_dual(costs, weights, given.epsilon, ends)
+        held, held_costs, held_weights = jax.tree.map(lax.stop_gradient, (potentials, costs, weights))
+        epsilon = lax.stop_gradient(given.epsilon)
+        marginals = _tree.marginals(held_costs, scaled_potentials(held, held_weights, epsilon), epsilon)
+        error = _sinkhorn.distance(marginals, held_weights, options.norm_error, 0 * epsilon)
+        worst = reduce(jnp.maximum, [end.status for end in ends])
+        fits = jnp.where(error < given.threshold, Status.CONVERGED, Status.ITERATION_LIMIT)
+        made = reduce(jnp.maximum, [end.errors for end in ends]) >= 0
+        errors = sum([jnp.where(end.errors >= 0, end.errors, end.error) for end in ends], start=0 * epsilon)
+        return _sinkhorn.End(
+            potentials=potentials,
+            dual=dual,
+            error=error,
+            errors=jnp.where(made, errors, -1),
+            mass=jnp.sum(marginals[0]),
+            passes=reduce(jnp.maximum, [end.passes for end in ends]),
+            status=jnp.where(worst > Status.ITERATION_LIMIT, worst, fits),
+        )
+
     def _given(self, problem: Problem, init: Sequence[ArrayLike] | None) -> tuple[_sinkhorn.Options, Given]:
         """The checked numbers of a problem, and the rest."""
         if isinstance(self.threshold, Real) and _checks.real("threshold", float(self.threshold)) < 0:
             raise ValueError(f"threshold must be >= 0, got {self.threshold}")
         block_size, costs = _checks.block_size(self.block_size), problem.geometry.bare
-        check_operations(costs.shape, _checks.real("max_operations", self.max_operations, positive=True))
+        check_operations(costs, _checks.real("max_operations", self.max_operations, positive=True))
         weights = _problem.checked_weights(problem.a_s, costs)
         epsilon = _problem.default_epsilon(costs) if problem.epsilon is None else problem.epsilon
         scheduled = isinstance(epsilon, transport.Epsilon)
@@ -205,7 +246,7 @@ class MMSinkhorn:
 def _way(costs: Geometry, epsilon: ArrayLike) -> Way | None:
     """The way of summing, where it is known before the costs are."""
     pair_spread = costs.pair_spread
-    if not costs.pairwise or len(costs.shape) == 2:
+    if not costs.pairwise or len(costs.shape) == 2 or costs.edges:
         return Way.ELEMENTWISE
     if pair_spread is not None and _checks.real("pair_spread", pair_spread) < 0:
         raise ValueError(f"pair_spread must be >= 0, got {pair_spread}")
