@@ -72,12 +72,14 @@ def on_views(name: str) -> Loss:
 
 def views_of(name: str) -> int:
     """The number of views that the objective is given."""
-    return losses.takes(OBJECTIVES[name]).views or VIEWS
+    takes = losses.takes(OBJECTIVES[name])
+    twice = takes.operands in (losses.Operands.MASKED, losses.Operands.FACTORED)
+    return 2 * VIEWS if twice else takes.views or VIEWS
 
 
 def inputs(views: int) -> np.ndarray:
     """(n, k, INPUTS) raw inputs: what a batch is before an encoder."""
-    x = np.random.default_rng(0).normal(size=(INSTANCES, VIEWS, INPUTS)).astype(np.float32)
+    x = np.random.default_rng(0).normal(size=(INSTANCES, max(views, VIEWS), INPUTS)).astype(np.float32)
     return x[:, :views]
 
 

@@ -35,6 +35,7 @@ def objective(name: str, views: int) -> tuple[Callable[[jax.Array], jax.Array], 
     of_views = losses.of_views(chosen)
     takes = losses.takes(chosen)
     k = 2 if takes.operands is losses.Operands.PAIR else takes.views or views
+    k *= 2 if takes.operands in (losses.Operands.MASKED, losses.Operands.FACTORED) else 1
     if chosen is losses.m3g:  # of n^k tuples: on each device's own rows, as Piran 2024 trains it
         return lambda z: jax.lax.pmean(of_views(z)[0], "data"), k
     extra = {"key": jax.random.key(0)} if takes.key else {}

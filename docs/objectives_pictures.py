@@ -31,6 +31,7 @@ NOT_DRAWN = (losses.frossl, losses.visreg, losses.symile)
 COSINES = {losses.gram: 0.5, losses.pmrl: 0.5}
 INSTANCES = 4
 VIEWS = {losses.Operands.PAIR: 2, losses.Operands.VIEWS: 3, losses.Operands.GROUPS: 4}
+VIEWS |= {losses.Operands.FUSED: 6, losses.Operands.MASKED: 8, losses.Operands.FACTORED: 8}
 FOLDER = Path(__file__).parent / "pictures"
 
 

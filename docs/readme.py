@@ -32,6 +32,7 @@ GROUPS = (
     ("k modalities jointly", "symile gram triangle pmrl", ""),
     ("many views, without negatives", "mmcr frossl emp_ssl lejepa visreg", ""),
     ("all tuples of instances", "m3g m3g_pair", ""),
+    ("each view and all views fused", "comm inf_masking factor_cl", ""),
     ("global and local views", "dsf", "; `cross_pairs`; `lejepa` and `visreg` with `global_views`"),
 )
 

@@ -91,7 +91,13 @@ class Factored:
         params = None if self.encoder is None else self._trained(self.encoder, draw, keys)
         probes = partial(_draw, dataclasses.replace(data, present=1.0), _PROBED, gain, noise, keys)
         fit, test = (jax.tree.map(lambda x: x[0], probes(jnp.asarray([-part]))) for part in (1, 2))
-        z = [b.x if self.encoder is None else _all_embedded(self.encoder, params, b.x) for b in (fit, test)]
+        plain = dataclasses.replace(
+            self, objective=None, target=None, steps=0
+        )  # one program for all objectives
+        z = [
+            (b.x, _side_by_side(b.x)) if params is None else _all_embedded(plain, params, b.x)
+            for b in (fit, test)
+        ]
         host = jax.device_get((z[0], fit.bits, z[1], test.bits))
         each = (jax.tree.map(lambda x, i=i: x[i], host) for i in range(self.networks))
         return [self._values(_read(*one)) for one in each]
@@ -99,13 +105,27 @@ class Factored:
     def _trained(self, encoder: models.MLP, draw: Callable[[jax.Array], Batch], keys: jax.Array) -> Any:
         """The parameters of the encoders, (networks, k) in front of each."""
         width = 0 if self.target is None else self.target(draw(jnp.asarray([0]))).shape[-1]
-        params = _initial(encoder, self.data.views, self.data.inputs, width, keys)
+        params = self.initial(encoder, width, keys)
         carry = params, jax.vmap(_optimizer(self).init)(params)
         chunks = [jnp.arange(i, min(i + _CHUNK, self.steps)) for i in range(0, self.steps, _CHUNK)]
         same = dataclasses.replace(self, data=FactorViews(views=self.data.views, present=self.data.present))
         for steps in _progress.track(chunks, "training", len(chunks), "chunks of steps"):
             carry = _advance(same, carry, draw(steps), steps, keys)
-        return carry[0]["encoder"]
+        return carry[0]
+
+    def initial(self, encoder: models.MLP, width: int, keys: jax.Array) -> dict[str, Any]:
+        """Parameters of all networks; `width` is that of the target."""
+        return _initial(encoder, self.data.views, self.data.inputs, width, keys)
+
+    def embedded(self, params: dict[str, Any], x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The embeddings of one network's (k, n, inputs) views, of each (k, n, d) and of all together (n, d')."""
+        assert self.encoder is not None
+        z = embeddings(self.encoder, params["encoder"], x)
+        return z, _side_by_side(z)
+
+    def loss(self, params: dict[str, Any], batch: Batch, key: jax.Array) -> jax.Array:
+        """The objective, and the squared error of the target."""
+        return _loss(self, params, batch, key)
 
     def _values(self, found: "Read") -> Values:
         """Means over the bits of those views that are not noise alone."""
@@ -164,7 +184,7 @@ def _fresh(encoder: models.MLP, inputs: int, key: jax.Array) -> nnx.Module:
     return encoder.build((inputs,), dtype=jnp.float32, rngs=nnx.Rngs(key))
 
 
-def _embedded(encoder: models.MLP, params: Any, x: jax.Array) -> jax.Array:
+def embeddings(encoder: models.MLP, params: Any, x: jax.Array) -> jax.Array:
     """(k, n, inputs) -> (k, n, d), by one network for each view."""
     graph, _ = nnx.split(nnx.eval_shape(lambda: _fresh(encoder, x.shape[-1], jax.random.key(0))))
     return jax.vmap(lambda one, view: nnx.merge(graph, one)(view))(params, x)
@@ -192,7 +212,7 @@ def _advance(task: Factored, carry: Any, batches: Batch, steps: jax.Array, keys:
     optimizer = _optimizer(task)
 
     def of_network(params: Any, state: Any, batch: Batch, key: jax.Array) -> Any:
-        updates, state = optimizer.update(jax.grad(partial(_loss, task))(params, batch, key), state)
+        updates, state = optimizer.update(jax.grad(task.loss)(params, batch, key), state)
         return optax.apply_updates(params, updates), state
 
     def step(carry: Any, of_step: tuple[Batch, jax.Array]) -> tuple[Any, None]:
@@ -207,7 +227,7 @@ def _advance(task: Factored, carry: Any, batches: Batch, steps: jax.Array, keys:
 def _loss(task: Factored, params: Any, batch: Batch, key: jax.Array) -> jax.Array:
     """The objective, and the squared error of the target."""
     assert task.encoder is not None
-    z, total = _embedded(task.encoder, params["encoder"], batch.x), jnp.zeros(())
+    z, total = embeddings(task.encoder, params["encoder"], batch.x), jnp.zeros(())
     if task.objective is not None:
         takes, objective = losses.takes(task.objective), losses.on_views(task.objective)
         extra = {"key": key} if takes.key else {}
@@ -228,20 +248,28 @@ def _loss(task: Factored, params: Any, batch: Batch, key: jax.Array) -> jax.Arra
 
 
 @partial(jax.jit, static_argnums=0)
-def _all_embedded(encoder: models.MLP, params: Any, x: jax.Array) -> jax.Array:
-    """(networks, k, n, inputs) -> (networks, k, n, d)."""
-    return jax.vmap(partial(_embedded, encoder))(params, x)
+def _all_embedded(task: Factored, params: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """`task.embedded` of all networks, the first axis."""
+    return jax.vmap(task.embedded)(params, x)
 
 
-def _read(fit_z: np.ndarray, fit: Bits, test_z: np.ndarray, test: Bits) -> Read:
-    """Ridge regressions of all bits on embeddings (k, n, d), from all views and from each view.
+def _side_by_side(z: jax.Array) -> jax.Array:
+    """(..., k, n, d) -> (..., n, k d)."""
+    return jnp.moveaxis(z, -3, -2).reshape((*z.shape[:-3], z.shape[-2], -1))
+
+
+Embeddings = tuple[np.ndarray, np.ndarray]
+"""Of each view, (k, n, d), and of all together, (n, d')."""
+
+
+def _read(of_fit: Embeddings, fit: Bits, of_test: Embeddings, test: Bits) -> Read:
+    """Ridge regressions of all bits on the embeddings, of all views and of each view.
 
     On the host: a program of several solvers, which XLA runs at once, did not end on CPU (jaxlib 0.10.2).
     """
-    k, n, _ = fit_z.shape
+    (fit_z, fit_joint), (test_z, test_joint), k = of_fit, of_test, len(of_fit[0])
     linear = ("shared", "pair", "unique", "part")
-    together = [z.swapaxes(0, 1).reshape(n, -1) for z in (fit_z, test_z)]
-    joint = _regressed(together[0], together[1], fit, test, linear)
+    joint = _regressed(fit_joint, test_joint, fit, test, linear)
     found: dict[str, Any] = {name: r2 for name, (r2, _) in joint.items()}
     # Three views tell the synergy only together: the product of what is read of their parts.
     found["synergy"] = _squared_correlation(joint["part"][1].prod(-1), np.asarray(test.synergy))

@@ -67,6 +67,8 @@ def _objectives() -> dict[str, tuple[losses.Loss, Mapping[int, int] | None]]:
     for name, function in losses.objectives().items():
         if function in made:
             continue
+        if losses.takes(function).operands in (Operands.FUSED, Operands.MASKED, Operands.FACTORED):
+            continue  # of other networks: fused_factors
         if losses.takes(function).operands is Operands.PAIR:
             for of_pairs in (losses.all_pairs, losses.one_vs_rest):
                 found[f"{of_pairs.__name__}({name})"] = of_pairs(function), None

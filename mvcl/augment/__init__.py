@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         random_erasing,
         random_mix,
     )
+    from mvcl.augment._given import ByKind
     from mvcl.augment._policy import (
         CIFAR_MEAN,
         CIFAR_STD,

@@ -50,8 +50,12 @@ def same_instance(critic: Critic, x: jax.Array, y: jax.Array) -> jax.Array:
     return jax.vmap(critic, in_axes=1, out_axes=2)(x, y)
 
 
-def against_all(critic: Critic, x: Vectors, y: Vectors) -> jax.Array:
+def against_all(
+    critic: Critic, x: Vectors, y: Vectors, total: Callable[..., jax.Array] = _numerics.logsumexp
+) -> jax.Array:
     """`(k, n)`: the log-sum-exp of the scores of x_li and y_mj over every view m and j != i, and over x's queue.
+
+    Or another `total(scores, axis=, where=)`, such as `jnp.sum`.
 
     Whole blocks hold the (k n)² scores and what the critic needs for its derivative; in blocks it is called again in
     the backward pass.
@@ -70,7 +74,7 @@ def against_all(critic: Critic, x: Vectors, y: Vectors) -> jax.Array:
     def rows(at: tuple[jax.Array, jax.Array]) -> jax.Array:
         vectors, places = at
         different = places[:, None] != jnp.asarray(instance)[None]
-        return _numerics.logsumexp(critic(vectors, others), axis=1, where=different & there[None])
+        return total(critic(vectors, others), axis=1, where=different & there[None])
 
     every = x.z.reshape(-1, d), jnp.tile(own, k)
     block = _lse.block_rows(1, k * n, len(others), x.block_size)

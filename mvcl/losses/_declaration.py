@@ -36,6 +36,9 @@ class Operands(enum.Enum):
     PAIR = "x and y, (n, d) each"
     VIEWS = "z, (k, n, d)"
     GROUPS = "queries and keys, (m, n, d) and (m', n, d)"
+    FUSED = "z, (2 (m + 1), n, d): m views, each fused alone, and all together, in two augmentations"
+    FACTORED = "z, (8, n, d): x1, x2 and their augmentations by a shared head, then by a unique one"
+    MASKED = "z as FUSED, and masked, (2, T, n, d): fusions of masked tokens of either augmentation"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -193,8 +196,10 @@ def of_views(
 
     The measures are scalars for the log, none where the objective declares no `measured`. A pair loss compares the
     first two views, and its mask is (2, n). Groups are the global views and the others, or the first half of the views
-    and the rest where `global_views` is None. Other objectives are given the number of global views if they take it. A
-    `queue` is passed under the objective's own argument name. A stack (p, k, n, d) is for objectives with `successive`.
+    and the rest where `global_views` is None. Of masked fusions `z` are the first `fused` views, a keyword, half of all
+    by default, and the mask has a row for each view. Other objectives are given the number of global views if they take
+    it. A `queue` is passed under the objective's own argument name. A stack (p, k, n, d) is for objectives with
+    `successive`.
     """
     declared, bound = takes(objective), unwrap(objective)[1]
 
@@ -212,12 +217,19 @@ def of_views(
             return declared.measured(*views, **bound | options)
         return objective(*views, **options), {}
 
-    def of_array(z: jax.Array, /, **options: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
+    def of_array(
+        z: jax.Array, /, *, fused: int | None = None, **options: Any
+    ) -> tuple[jax.Array, dict[str, jax.Array]]:
         if declared.operands is Operands.PAIR:
             return function(z[0], z[1], **options)
         if declared.operands is Operands.GROUPS:
             first = len(z) // 2 if global_views is None else global_views
             return function(z[:first], z[first:], **options)
+        if declared.operands is Operands.MASKED:
+            first = len(z) // 2 if fused is None else fused
+            if options.get("mask") is not None:
+                options["mask"] = options["mask"][:first]
+            return function(z[:first], z[first:].reshape(2, -1, *z.shape[1:]), **options)
         if declared.global_views and global_views is not None:
             options = {"global_views": global_views} | options
         return function(z, **options)

@@ -102,28 +102,24 @@ def info_nce_minimum(negatives: ArrayLike, temperature: ArrayLike) -> jax.Array:
     return jax.nn.softplus(jnp.log(k) - 2 / t)
 
 
-def _anchors(
-    e: Vectors,
-    pairs: Pairs,
-    temperature: ArrayLike,
-    extra_negatives: ArrayLike | None,
-    *,
-    diagonal: bool,
-) -> tuple[jax.Array, jax.Array, jax.Array | None]:
-    """Positives (pairs, 1, n), the anchors' log-sum-exps (pairs, 2, n), and whether both views are there."""
-    s = emb.similarities(e, temperature, extra_negatives)
+def anchors(
+    s: Vectors, pairs: Pairs, *, diagonal: bool
+) -> tuple[jax.Array, jax.Array, jax.Array | None, jax.Array]:
+    """Positives (pairs, 1, n), the anchors' log-sum-exps (pairs, 2, n), whether both views are there, and the part of
+    those log-sum-exps that is within the view, (k, n)."""
     same_view = emb.with_queue(s, _lse.within(s))
     forward, backward = emb.pair_energies(s, pairs, diagonal=diagonal)
     (left, right), (positive, exists) = emb.sides(pairs), emb.positives(s, pairs)
     energies = jnp.stack([lse_union(same_view[left], forward), lse_union(same_view[right], backward)], axis=1)
     exists = None if exists is None else jnp.broadcast_to(exists[:, None], energies.shape)
-    return positive[:, None], energies, exists
+    return positive[:, None], energies, exists, same_view
 
 
 def _nt_xent_terms(
     e: Vectors, pairs: Pairs, *, temperature: ArrayLike, extra_negatives: ArrayLike | None
 ) -> emb.Terms:
-    positive, energy, exists = _anchors(e, pairs, temperature, extra_negatives, diagonal=True)
+    s = emb.similarities(e, temperature, extra_negatives)
+    positive, energy, exists, _ = anchors(s, pairs, diagonal=True)
     return ((energy - positive, exists),)
 
 
@@ -160,7 +156,8 @@ def nt_xent(
 def _dcl_terms(
     e: Vectors, pairs: Pairs, *, temperature: ArrayLike, extra_negatives: ArrayLike | None
 ) -> emb.Terms:
-    positive, energy, exists = _anchors(e, pairs, temperature, extra_negatives, diagonal=False)
+    s = emb.similarities(e, temperature, extra_negatives)
+    positive, energy, exists, _ = anchors(s, pairs, diagonal=False)
     if exists is not None:
         exists &= energy != -jnp.inf
     return ((energy - positive, exists),)
@@ -205,7 +202,8 @@ def _rince_terms(
     lam: ArrayLike,
     extra_negatives: ArrayLike | None,
 ) -> emb.Terms:
-    positive, energy, exists = _anchors(e, pairs, temperature, extra_negatives, diagonal=True)
+    s = emb.similarities(e, temperature, extra_negatives)
+    positive, energy, exists, _ = anchors(s, pairs, diagonal=True)
     power = _checks.scalar("q", q, energy.dtype, positive=True)
     weight = _checks.scalar("lam", lam, energy.dtype, positive=True)
     values = (jnp.exp(power * (jnp.log(weight) + energy)) - jnp.exp(power * positive)) / power

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from mvcl import _lazy
 
 if TYPE_CHECKING:
+    from mvcl.methods._fused import Fused
     from mvcl.methods._method import (
         METHODS,
         Batch,

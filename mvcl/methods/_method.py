@@ -277,6 +277,7 @@ METHODS: dict[str, Callable[[], Method]] = {
     "moco_v3": lambda: methods.MocoV3(),
     "student_teacher": lambda: methods.StudentTeacher(),
     "multi_encoder": lambda: methods.MultiEncoder(),
+    "fused": lambda: methods.Fused(),
     "supervised": lambda: methods.Supervised(),
     "sem": lambda: methods.Sem(),
 }

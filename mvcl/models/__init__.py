@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         ResNetEncoder,
     )
     from mvcl.models._export import export
+    from mvcl.models._fusion import Fusion, FusionEncoder
     from mvcl.models._layers import (
         MLP,
         ConvNet,

@@ -46,6 +46,7 @@ CHOICES: dict[str, Mapping[str, Callable[[], Any]]] = {
     "method": methods.METHODS,
     "method.predictor": models.HEADS,
     "method.fusion": {"mlp": models.MLPHead},
+    "method.augmentation": {"by_kind": lambda: augment.ByKind(), "none": lambda: None},
     "evaluation": evaluation.EVALUATIONS,
     "evaluation.linear": {"sgd": evaluation.LinearProbe},
     "evaluation.linear.policy": augment.POLICIES,

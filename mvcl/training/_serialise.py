@@ -27,7 +27,7 @@ from mvcl.training._config import Config
 
 TYPE, FUNCTION, DIGEST = "_type", "_function", "_digest"
 # Arrays and mesh axes that training passes to an objective; not options of the command line.
-_GIVEN_IN_TRAINING = {"mask", "axis_name", "key", "queue", "extra_negatives", "weights"}
+_GIVEN_IN_TRAINING = {"mask", "axis_name", "key", "queue", "extra_negatives", "weights", "ratio"}
 PLAIN = (bool, int, float, str)
 # Import path -> function or class of a user's code: those that a config of this process has.
 _own: dict[str, Any] = {}

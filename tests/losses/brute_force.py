@@ -121,6 +121,65 @@ def nt_xent(z, mask, temperature=0.5, extra=(), weight=None):
     return mean(w * (lse([p, *others]) - p) for w, p, others in _anchors(z, mask, temperature, extra, weight))
 
 
+def _with_all(z, mask, temperature, weights):
+    """Weighted NT-Xent of each fusion with the last one of the other augmentation, where an instance has both."""
+    half = len(z) // 2
+    for i in range(half):
+        for pair in ([i, 2 * half - 1], [half + i, half - 1]):
+            if mask[pair].all(0).any():
+                yield (weights[i] if weights else 1) * nt_xent(z[pair], mask[pair], temperature)
+
+
+@reference(options=[{}, {"weights": (0.3, 1.0, 2.0)}], coinciding=lambda k, n, d, t: np.log(2 * n - 1))
+def comm(z, mask, temperature=0.1, weights=None):
+    return mean(_with_all(z, mask, temperature, weights))
+
+
+@reference(options=[{}, {"turn": "critics"}], coinciding=lambda k, n, d, t: 0)
+def factor_cl(z, mask, temperature=0.1, turn="embeddings", f=None):
+    f = f or (lambda x, y: x @ y / temperature)
+
+    def bound(left, right, club=False):
+        x, y = (np.concatenate(list(z[side]), axis=-1) for side in (left, right))
+        of_x, of_y = (np.flatnonzero(mask[side].all(0)) for side in (left, right))
+        both = [i for i in of_x if i in of_y]
+        if club:
+            return mean(f(x[i], y[i]) for i in both) - mean(f(x[i], y[j]) for i in of_x for j in of_y)
+        return np.log(len(of_y)) + mean(f(x[i], y[i]) - lse(f(x[i], y[j]) for j in of_y) for i in both)
+
+    if turn == "critics":
+        return -bound([0, 2], [1, 3]) - bound([4], [5])
+    unique = bound([4], [6]) + bound([5], [7]) - 2 * bound([4], [5], True) + 2 * bound([4, 6], [5, 7])
+    return -bound([0], [1]) + bound([0, 2], [1, 3], True) - unique
+
+
+def _inf_masking_at_one(k, n, d, t):
+    m, masked = k // 4 - 1, k // 4
+    return ((m + 1) * np.log(2 * n - 1) + 2 * np.log(1 + (masked + 1) * (n - 1))) / (m + 3)
+
+
+@reference(
+    options=[{"ratio": 0.4}, {"ratio": 0.0}, {"weights": (0.3, 1.0, 2.0)}],
+    coinciding=_inf_masking_at_one,
+)
+def inf_masking(z, mask, ratio=1.0, temperature=0.1, weights=None):
+    """With the covariances themselves; the masked views follow the others."""
+    t, half = temperature, len(z) // 4
+    given, k = z[: 2 * half], z[2 * half :].reshape(2, -1, *z.shape[1:])
+    terms = list(_with_all(given, mask[: 2 * half], t, weights))
+    total, count = sum(terms) / 2, len(terms) / 2
+    for at, k_a in zip((half - 1, 2 * half - 1), k):
+        values = []
+        for i in np.flatnonzero(mask[at]):
+            q, others = z[at, i], np.flatnonzero(mask[at] & (np.arange(z.shape[1]) != i))
+            spread = q @ np.cov(k_a[:, i].T, bias=True) @ q
+            positive = q @ k_a[:, i].mean(0) / t + ratio / (2 * t**2) * spread
+            negatives = [q @ v / t for j in others for v in (*k_a[:, j], z[at, j])]
+            values.append(ratio / (2 * t) * spread - positive + lse([positive, *negatives]))
+        total, count = total + mean(values), count + 1
+    return total / count
+
+
 @reference(options=[{}], coinciding=lambda k, n, d, t: np.log(2 * n - 2))
 def dcl(z, mask, temperature=0.1, extra=(), weight=None):
     return mean(

@@ -13,6 +13,7 @@ from jax.sharding import AxisType
 from mvcl import losses
 
 VIEWS = {losses.Operands.PAIR: 2, losses.Operands.VIEWS: 3, losses.Operands.GROUPS: 4}
+VIEWS |= {losses.Operands.FUSED: 6, losses.Operands.MASKED: 12, losses.Operands.FACTORED: 8}
 HIGHER_ORDER = losses.higher_order_functions()
 OBJECTIVES = {name: f for name, f in losses.objectives().items() if name not in HIGHER_ORDER}
 PAIRS = [name for name, f in OBJECTIVES.items() if losses.takes(f).operands is losses.Operands.PAIR]
@@ -53,6 +54,8 @@ class Case:
         if not self.takes.mask:
             return z, {}
         mask = some_missing(rng, z.shape[:2])
+        if self.takes.operands is losses.Operands.MASKED:  # there where all views together are
+            mask[6:] = mask[[2, 2, 2, 5, 5, 5]]
         return np.where(mask[:, :, None], z, np.nan), {"mask": mask}
 
     def by_hand(self, z, mask=None, **options):

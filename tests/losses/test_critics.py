@@ -94,6 +94,34 @@ def test_a_bilinear_critic_and_a_maximum_on_two_devices(x64, rng):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), found, expected)
 
 
+def test_factor_cl_with_a_network_of_both_vectors_on_two_devices(x64, rng):
+    """Both turns, with missing views; the turn of the critics has no gradient by the embeddings."""
+    z, mask = rng.normal(size=(8, 6, 3)), cases.some_missing(rng, (8, 6))
+
+    def loss(z, weight, mask, **options):
+        def critic(x, y):
+            return jnp.tanh(weight * x.sum(1)[:, None] - 2 * y[None, :, 0]) + x[:, 0, None] * y[None, :, -1]
+
+        turns = [
+            losses.factor_cl(z, (critic,) * 6, turn=t, mask=mask, **options)
+            for t in ("embeddings", "critics")
+        ]
+        return turns[0] + 2 * turns[1], turns
+
+    slopes = functools.partial(jax.value_and_grad, argnums=(0, 1), has_aux=True)
+    (_, values), expected = jax.jit(slopes(loss))(z, 0.7, mask)
+    units, f = brute_force.unit(z), lambda x, y: np.tanh(0.7 * x.sum() - 2 * y[0]) + x[0] * y[-1]
+    by_hand = [brute_force.factor_cl(units, mask, turn=t, f=f) for t in ("embeddings", "critics")]
+    np.testing.assert_allclose(values, by_hand, rtol=1e-12)
+    local = slopes(functools.partial(loss, axis_name="data", block_size=2))
+    specs = {"in_specs": (ROWS, jax.P(), ROWS), "out_specs": ((jax.P(), jax.P()), (ROWS, jax.P()))}
+    (_, split), found = jax.jit(jax.shard_map(local, mesh=cases.mesh("data"), **specs))(z, 0.7, mask)
+    np.testing.assert_allclose(split, values, rtol=1e-12)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), found, expected)
+    alone = jax.jit(jax.grad(lambda z: loss(z, 0.7, mask)[1][1]))(z)
+    assert not np.any(alone)
+
+
 def test_derivatives_of_a_network_of_both_vectors(x64, rng):
     z, inner, outer = rng.normal(size=(3, 3, 2)), rng.normal(size=(2, 4, 2)), rng.normal(size=4)
 

@@ -1,0 +1,95 @@
+"""Fusion of any subset of views: against a fusion of all tokens under a mask, for any k, with missing views."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from test_methods import N, setting
+
+from mvcl import augment, losses, methods, models
+
+SHAPES = ((5,), (4, 3), (4, 4, 1), (2,), (6,), (3,))
+FUSION = models.Fusion(width=8, heads=2, tokens=2)
+HEAD = models.MLPHead(layers=1, out=3)
+MASKED = partial(methods.Fused, fusion=FUSION, maskings=2, masked=0.5)
+
+
+def started(objective, k, rng, **options):
+    """Learner, parameters and statistics, and inputs of which views are missing."""
+    spec = setting(objective, SHAPES[:k], encoder=models.MLP(widths=(6,)), head=HEAD)
+    learner = MASKED(**options).build(spec)
+    params, statistics = jax.jit(learner.init)(jax.random.key(1))
+    views = tuple(rng.normal(size=(N, *shape)).astype(np.float32) for shape in SHAPES[:k])
+    present = rng.random((N, k)) < 0.6
+    present[0], present[1:, 0] = True, True
+    count = {"epoch": np.zeros(N, np.int32), "index": np.arange(N, dtype=np.int32)}
+    return learner, params, statistics, {"views": views, "present": present, **count}
+
+
+def loss_of(learner, objective):
+    of_views = partial(losses.of_views(objective), **learner.objective_options)
+    return lambda p, s, x: learner.loss(p, s, methods.Batch(x, lambda x: x["views"]), of_views)
+
+
+@pytest.mark.parametrize("k", [2, pytest.param(6, marks=pytest.mark.exhaustive)])
+def test_comm_of_every_view_alone_and_of_all_that_are_there(rng, k):
+    """A view alone is the fusion of all tokens with the others masked. What is missing is never read."""
+    learner, params, statistics, inputs = started(losses.comm, k, rng, augmentation=None)
+    loss, present = loss_of(learner, losses.comm), inputs["present"]
+    alone = [np.repeat(np.eye(k, dtype=bool)[[l] * N], 2, axis=1) for l in range(k)]
+    mask = np.concatenate([present.T, np.ones((1, N), bool)] * 2)
+
+    @jax.jit
+    def both(params, inputs):
+        (value, (_, z, _)), gradient = jax.value_and_grad(loss, has_aux=True)(params, statistics, inputs)
+        nets = learner.network(params, statistics)
+        tokens, there = nets.tokens(inputs["views"], present)
+        every = [nets.head(nets.fusion(jnp.concatenate(tokens, axis=1), m)) for m in (*alone, there)]
+        return value, z, gradient, losses.comm(jnp.stack(every * 2), mask=mask), every, there
+
+    value, z, gradient, expected, every, there = both(params, inputs)
+    np.testing.assert_array_equal(there, np.repeat(present, 2, axis=1))
+    np.testing.assert_allclose(z, every[:k], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(value, expected, rtol=1e-5)
+    assert all(np.any(g) for g in jax.tree.leaves(gradient))
+    pairs = zip(inputs["views"], present.T)
+    far = tuple(np.where(here.reshape(-1, *[1] * (x.ndim - 1)), x, np.float32(9)) for x, here in pairs)
+    np.testing.assert_allclose(both(params, {**inputs, "views": far})[0], value, rtol=1e-6)
+    given = {name: inputs[name] for name in ("views", "present")}
+    for output, width in [("encoder", 8), ("head", 3), ("views", 8 * k), ("head_views", 3 * k)]:
+        shape = jax.eval_shape(lambda x, of=output: learner.features(params, statistics, x, of), given).shape
+        assert shape == (N, width)
+
+
+def test_inf_masking_grows_with_the_run_and_other_objectives_compare_the_views(rng):
+    learner, params, statistics, inputs = started(losses.inf_masking, 2, rng)
+    loss = jax.jit(loss_of(learner, losses.inf_masking))
+    later = learner.after(params, statistics, jnp.float32(0.5))
+    assert loss(params, statistics, inputs)[0] != loss(params, later, inputs)[0]
+    pairs = losses.all_pairs(losses.info_nce)
+    learner, params, statistics, inputs = started(pairs, 2, rng)
+    value, (_, z, _) = jax.jit(loss_of(learner, pairs))(params, statistics, inputs)
+    np.testing.assert_allclose(value, pairs(z, mask=inputs["present"].T), rtol=1e-5)
+    with pytest.raises(ValueError, match=r"method.fusion.tokens must divide the 6 features .* got 4"):
+        methods.Fused().build(setting(encoder=models.MLP(widths=(6,))))
+
+
+def test_augmentation_is_by_kind(rng):
+    change = augment.ByKind(masked=0.3, noise=0.5, crop=0.5)
+    draw = jax.jit(lambda key, *views: [change(key, x) for x in views])
+    time = np.broadcast_to(np.arange(9.0, dtype=np.float32)[None, :, None], (400, 9, 2)).copy()
+    time[:, 6:] = np.nan
+    table, sequence, image = draw(jax.random.key(0), jnp.zeros((400, 50)), time, rng.random((3, 8, 8, 1)))
+    np.testing.assert_allclose(np.mean(table == 0), 0.3, atol=0.02)
+    np.testing.assert_allclose(np.std(table), 0.5 * np.sqrt(0.7), atol=0.02)
+    assert np.isnan(sequence[:, 6:]).all()
+    first, last = sequence[:, 0, 0], sequence[:, 5, 0]
+    assert (first >= 0).all()
+    assert (last <= 5 + 1e-5).all()
+    np.testing.assert_allclose(
+        np.mean(last - first), 5 * 0.75, atol=0.1
+    )  # a share of 0.5 to 1 of the five steps
+    np.testing.assert_allclose(sequence[:, 2, 0], first + (last - first) * 2 / 5, rtol=1e-4, atol=1e-4)
+    assert image.shape == (3, 8, 8, 1)
