@@ -7,7 +7,7 @@ from mvcl import _lazy
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from mvcl.training import Encoder
+    from mvcl.training import Encoder, fit
     from mvcl.training import open_encoder as load
 
 __getattr__, __dir__, __all__ = _lazy.exports(__name__)

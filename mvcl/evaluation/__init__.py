@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         Augmented,
         Evaluation,
         Result,
+        Unevaluated,
         encode,
         evaluation_table,
     )

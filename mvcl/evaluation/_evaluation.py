@@ -119,6 +119,20 @@ class Evaluation:
         return ()
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Unevaluated(Evaluation):
+    """No evaluation: a run ends with its last step. `evaluation=None` in a config is the same."""
+
+    baselines: bool = False
+    """Nothing is evaluated."""
+
+    def splits(self, available: Sequence[str]) -> tuple[str, ...]:
+        return ()
+
+    def measure(self, features: Arrays, splits: Splits) -> list[Result]:
+        return []
+
+
 def evaluation_table(rows: Mapping[str, Sequence[Result]]) -> str:
     """The table as text, followed by one line on how each measure was measured.
 
@@ -222,6 +236,7 @@ EVALUATIONS: dict[str, Callable[[], Evaluation]] = {
     "classification": lambda: evaluation.Classification(),
     "clustering": lambda: evaluation.Clustering(),
     "domains": lambda: evaluation.Domains(),
+    "none": Unevaluated,
     "predictions": lambda: evaluation.Predictions(),
     "regression": lambda: evaluation.Regression(),
     "retrieval": lambda: evaluation.Retrieval(),

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from mvcl.training._cost import Estimate, absent, dry_run, estimate
     from mvcl.training._encoder import Encoder, open_encoder
     from mvcl.training._evaluate import encode, evaluate
+    from mvcl.training._fit import fit
     from mvcl.training._folder import (
         Checkpoints,
         DamagedCheckpoints,
@@ -42,6 +43,6 @@ if TYPE_CHECKING:
         tree,
     )
     from mvcl.training._session import Diverged
-    from mvcl.training._train import finetune_config, train, train_seeds
+    from mvcl.training._train import Hook, finetune_config, train, train_seeds
 
 __getattr__, __dir__, __all__ = _lazy.exports(__name__)

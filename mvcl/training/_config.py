@@ -9,7 +9,7 @@ import jax
 from mvcl import augment, losses, methods, models
 from mvcl.augment import Policy
 from mvcl.data import Digits, Outline, Source
-from mvcl.evaluation import Classification, Evaluation
+from mvcl.evaluation import Classification, Evaluation, Unevaluated
 from mvcl.training._optimizers import AdamW, Optimizer
 
 # Metadata of a field that may differ where configs are compared, see `free`; and that compiled functions do not read.
@@ -145,6 +145,10 @@ class Config:
     checkpoint: Checkpoint = dataclasses.field(default_factory=Checkpoint, metadata=_FREE)
     evaluation: Evaluation = dataclasses.field(default_factory=Classification, metadata={"resume": True})
     """Evaluation protocol of the features."""
+
+    def __post_init__(self) -> None:
+        if self.evaluation is None:
+            object.__setattr__(self, "evaluation", Unevaluated())
 
     @property
     def examples(self) -> int:

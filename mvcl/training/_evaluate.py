@@ -118,7 +118,7 @@ def _trained(
     found = protocol.score(features, splits) if protocol.scored else None
     folder = workdir if jax.process_index() == 0 else None
     results = protocol.measure_trained(features, splits, augmented(run, state, reading), folder)
-    if folder is not None:
+    if folder is not None and features:
         last = protocol.splits(tuple(run.splits))[-1]
         labels, names = splits[last].labels, np.asarray(splits[last].class_names)
         arrays = {"features": features[last], "labels": labels, "class_names": names}

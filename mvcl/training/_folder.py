@@ -4,6 +4,7 @@ import dataclasses
 import errno
 import fcntl
 import json
+import logging
 import os
 import sys
 import time
@@ -204,13 +205,18 @@ class Checkpoints:
             cleanup_tmp_directories=not read_only,
             read_only=read_only,
         )
+        logger = logging.getLogger("absl")
+        level = logger.level
         try:
+            logger.setLevel(logging.ERROR)  # orbax warns of what `read_only` means
             self._manager = ocp.CheckpointManager(self._place, options=options)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
             raise DamagedCheckpoints(
                 f"the checkpoints in {folder} cannot be listed ({_buckets.reason(error)}): the metadata of one are "
                 "damaged. Move it out of the folder, or restore the folder from a copy"
             ) from error
+        finally:
+            logger.setLevel(level)
 
     def steps(self) -> list[int]:
         """Steps of the existing checkpoints, in increasing order."""

@@ -86,7 +86,7 @@ def geometry(
     Raises:
       ValueError: there is no such split, no images to draw views of, or too few examples.
     """
-    split = run.config.evaluation.splits(tuple(run.splits))[-1] if split is None else split
+    split = _last(run) if split is None else split
     reading, seed, found = data.Reading(run.config.train.corrupt_limit), run.config.evaluation.seed, {}
     for output, (arrays, present, names) in _embedded(run, state, split, views, examples, reading).items():
         with _progress.during(f"measuring the embeddings of the {output}"):
@@ -99,13 +99,18 @@ def geometry(
 
 def scores(run: Run, state: _program.State, reading: data.Reading) -> dict[str, float]:
     """`encoder_alignment`, `head_uniformity` and so on, of a part of the test split."""
-    split, found = run.config.evaluation.splits(tuple(run.splits))[-1], dict[str, float]()
+    split, found = _last(run), dict[str, float]()
     embedded = _embedded(run, state, split, None, _EXAMPLES_IN_TRAINING, reading)
     for output, (arrays, present, _) in embedded.items():
         with _progress.during(f"measuring the embeddings of the {output}"):
             values = evaluation.geometry_scores(arrays, present=present, seed=run.config.evaluation.seed)
         found |= {f"{output}_{name}": value for name, value in values.items()}
     return found
+
+
+def _last(run: Run) -> str:
+    """The last split that the evaluation uses."""
+    return ("test", *run.config.evaluation.splits(tuple(run.splits)))[-1]
 
 
 def _embedded(

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
@@ -31,6 +31,8 @@ def train(
     config: Config,
     workdir: Path,
     *,
+    splits: Mapping[str, data.Split] | None = None,
+    hooks: Sequence[Hook] = (),
     profile: int = 0,
     page: Callable[[], Path] | None = None,
 ) -> Table:
@@ -39,6 +41,8 @@ def train(
     Args:
       config: the experiment.
       workdir: folder of the run; created if missing.
+      splits: the data, `train` and what the evaluation needs; None: config.data is opened.
+      hooks: called as `Hook` says, on every process. State and values are arrays on devices.
       profile: number of steps to trace into workdir/profile.
       page: writes the page of the run and returns its path; process 0 calls it after each evaluation during training.
         Its errors are logged.
@@ -56,7 +60,7 @@ def train(
       LostProcess: another process of the run has ended.
     """
     workdir, clock, first = _buckets.path(workdir), Clock(), jax.process_index() == 0
-    run = prepare(config)
+    run, called = prepare(config, splits), [*hooks]
     with (
         _processes.losses_named(workdir),
         _processes.stop_signals(run.program.mesh) as stop,
@@ -68,13 +72,12 @@ def train(
         session = Session(run, workdir, clock, stop, files, page)
         if (table := session.begin()) is not None:
             return table
-        hooks: list[Hook] = []
         if first:
             save_views(run, workdir / "views.npz", session.reading)
             if profile:
                 tracing = traced(workdir / "profile", profile, session.step, run.program.steps)
-                hooks.append(files.enter_context(tracing))
-        loop(session, hooks)
+                called.append(files.enter_context(tracing))
+        loop(session, called)
         return session.evaluate()
 
 
