@@ -26,7 +26,7 @@ _LEAST = 0.05  # a deviation that is printed as 0.0 is below this
 _BY_RUNS = ("xu_table2",)  # released, metric.py: np.std divides by the number of runs
 _EXACT = ("jeon_table2", "shidani_variance")  # the values of formulas
 _MOST = 10_000
-_RULES = (Above, Trend, Within)  # Gain is Above
+_RULES = (Above, Trend, Within)
 _HEAD = """# What the printed numbers decide
 
 Each claim of a study with printed values, decided by nothing but these values: no run of ours is in this page. Made by

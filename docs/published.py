@@ -1,6 +1,9 @@
-"""Write docs/studies/README.md: the studies with their costs, and the claims of the papers with their answers.
+"""Judge the claims of the published pages by the rules of today, and write docs/studies/README.md.
 
 python -m docs.published
+
+Nothing is run: a page has the values of all its runs. README.md has the studies with their costs, and how many claims
+of each paper hold.
 """
 
 import json
@@ -18,16 +21,21 @@ Each table and figure with numbers of experiments is one command; a study is one
 
 ```sh
 mvcl study --list                       # all studies, with the number of runs and the cost at each scale
-mvcl study digits --scale small --jobs 2 --write docs/studies
+mvcl study control_m3g --scale small --jobs 2 --write docs/studies
 mvcl study koromilas_table2 --scale paper --jobs 6 --slurm='--gpus 1 --time 240'
 ```
 
 `paper` has the paper's settings and data, `small` something that two cores train in minutes, `smoke` seconds of random
 data. A second call goes on with what is missing; a cell whose config or study file has changed since is shown as stale,
-and `--again` runs it again. A run is beside the others as `cells/CELL/SEED`, an ordinary run folder for `mvcl report`.
+and `--again` runs it again. `cells/CELL/SEED` beside a page is an ordinary run folder for `mvcl report`.
 
 This page is made by `python -m docs.published`.
 """
+
+
+PAPERS = {"koromilas": "Koromilas 2025", "shidani": "Shidani 2024", "piran": "Piran 2024", "xu": "Xu 2023"}
+PAPERS |= {"jeon": "Jeon 2025"}
+ANSWERS = ("holds", "does not hold", "equal within the margin", "cannot tell")
 
 
 def published() -> dict[str, dict[str, Any]]:
@@ -38,7 +46,28 @@ def published() -> dict[str, dict[str, Any]]:
 def page() -> str:
     """The Markdown of the list."""
     found = published()
-    return "\n".join([_HEAD, _list(found), "", _claims(found)])
+    return "\n".join([_HEAD, _papers(found), "", _list(found), "", _claims(found)])
+
+
+def _papers(found: dict[str, dict[str, Any]]) -> str:
+    """A line for each paper, and one for our studies."""
+    lines = [
+        "| | " + " | ".join(ANSWERS) + " | published pages |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for prefix, paper in [*PAPERS.items(), ("", "ours")]:
+        of_paper = [of for of in found.values() if (of["name"].split("_")[0] in PAPERS) == bool(prefix)]
+        of_paper = [of for of in of_paper if of["name"].startswith(prefix)]
+        counts = Counter(claim["answer"] for of in of_paper for claim in of["claims"])
+        lines.append(f"| {paper} | {' | '.join(str(counts[of]) for of in ANSWERS)} | {len(of_paper)} |")
+    return "\n".join(["Claims of each paper's studies, on the published pages:", "", *lines])
+
+
+def judged(content: dict[str, Any]) -> dict[str, Any]:
+    """The numbers of a page with the answers of today's rules."""
+    function = studies.scales(studies.find(content["name"]))[content["scale"]]
+    study = studies.without_data(function, seeds=content["seeds"])
+    return content | studies.judged(study, content)
 
 
 def _list(found: dict[str, dict[str, Any]]) -> str:
@@ -78,8 +107,10 @@ def _claims(found: dict[str, dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    """Write the page."""
+    """Write all pages."""
     FOLDER.mkdir(exist_ok=True)
+    for name, content in published().items():
+        studies.write(judged(content), FOLDER, name)
     (FOLDER / "README.md").write_text(page())
 
 

@@ -140,7 +140,7 @@ def _first(arguments: list[str], usage: str) -> str:
 def study(arguments: list[str]) -> int:
     """Run a study, a table or figure of a paper, and write its page.
 
-    usage: mvcl study NAME [--scale small] [--seeds N] [--only FACTOR=LEVEL,...], or mvcl study --list
+    usage: mvcl study NAME --scale small [--seeds N] [--only FACTOR=LEVEL,...], or mvcl study --list
 
     `mvcl study NAME --help` describes its options, `mvcl study --list` the studies with their costs at each scale.
     `mvcl configs --copy studies/NAME` writes a copy to edit, which `mvcl study NAME.py` runs.
@@ -154,8 +154,8 @@ def study(arguments: list[str]) -> int:
     file = studies.find(arguments[0])
     functions = studies.scales(file)
     asked = [value for name, value in itertools.pairwise(arguments) if name == "--scale"]
-    if not asked and "small" not in functions and not {"-h", "--help"} & set(arguments):
-        raise ValueError(f"{file.stem} has no small scale; give --scale {' or '.join(functions)}")
+    if not asked and len(functions) > 1 and not {"-h", "--help"} & set(arguments):
+        raise ValueError(f"{file.stem} has several scales; give --scale {' or '.join(functions)}")
     scale = asked[-1] if asked else "small" if "small" in functions else next(iter(functions))
     if scale not in functions:
         raise ValueError(f"--scale of {file.stem} must be one of {', '.join(functions)}, got {scale!r}")
@@ -171,10 +171,10 @@ def study(arguments: list[str]) -> int:
         if ":/" in str(getattr(options, name)):  # a bucket
             raise ValueError(f"--{name} of a study must be a folder on a disk, got {getattr(options, name)}")
     opened = studies.Opened(file.stem, scale, options.study, tuple(arguments))
-    folder = options.workdir or Path("runs") / "studies" / f"{opened.name}_{scale}"
+    folder = options.workdir / f"{opened.name}_{scale}"
     start()
     if options.dry_run:
-        print(studies.overview(opened, folder, options.only))
+        print(studies.overview(opened, folder, options))
         return 0
     if options.worker:
         return int(studies.run(opened.study, folder, again=options.again, only=options.only) > 0)

@@ -1,8 +1,8 @@
 """Shidani 2024, the 1-D Gaussian model of Section 3.1: 16 networks, geometric poly-view loss, M = 8.
 
     mvcl train shidani/gaussian --workdir runs/gaussian       # one point of Figure 2
-    mvcl study shidani_figure2                                           # all of Figure 2
-    mvcl study shidani_fixed_batch                                       # Appendix E.5: the best M at a fixed batch
+    mvcl study shidani_figure2 --scale paper                  # all of Figure 2
+    mvcl study shidani_fixed_batch --scale paper              # Appendix E.5: the best M at a fixed batch
 
 The studies have the other objectives and M. `configs/studies/_gaussian.py` makes their configs: objective, data and
 the bound of the evaluation belong together there.

@@ -13,10 +13,10 @@ import numpy as np
 
 from mvcl import data, losses, models, training
 from mvcl.studies import (
+    Above,
     Cell,
     Claim,
     Factors,
-    Gain,
     Measure,
     Noise,
     Study,
@@ -108,11 +108,11 @@ def rise_claims(names: Collection[str], measure: str, source: str, where: Factor
 
 def gain_claim(
     first: str, others: Collection[str], measure: str, source: str, where: Factors, ks: Sequence[int] = ()
-) -> Gain:
+) -> Above:
     """An objective gains more from the fewest to the most views, of those in `ks`, than each of the others."""
     than = _rows.levels("objective", (name for name in others if name != first))
     text = f"{first} gains most from more views{on(where)}"
-    return Gain(text, source, measure, {**where, "objective": first}, than, "k", ks)
+    return Above(text, source, measure, {**where, "objective": first}, than, "k", ks)
 
 
 def results_and_embeddings(folder: Path) -> list[Values]:

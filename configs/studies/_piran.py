@@ -111,8 +111,8 @@ class LowestRank(Claim):
     def rule(self) -> str:
         """How the answer is found."""
         return (
-            "mean rank over the tasks, paired by seed: holds if the 95% interval of its difference to the lowest of "
-            "the other methods is below 0; does not hold if it is above"
+            "mean rank over the tasks, paired by seed: the difference to the lowest of the other methods holds below "
+            "0, does not hold above 0"
         )
 
     def about(self, study: Study) -> list[list[tuple[Cell, ...]]]:
@@ -144,13 +144,12 @@ class LowestRank(Claim):
         if mine not in means:
             return Verdict("cannot tell", "not run")
         best = min((name for name in means if name != mine), key=lambda name: means[name])
-        gap = metrics.interval(rank - ranks[best][seed] for seed, rank in ranks[mine].items())
+        gaps = [rank - ranks[best][seed] for seed, rank in ranks[mine].items()]
+        gap = metrics.interval(gaps, found.study.level)
         answer = "holds" if gap.high < 0 else "does not hold" if gap.low > 0 else "cannot tell"
         known = ", ".join(f"{name} {mean:.2f}" for name, mean in means.items())
-        seeds = f"{gap.seeds} seed{'s' * (gap.seeds > 1)}"
-        return Verdict(
-            answer, f"{known}; {mine} - {best} {gap.mean:+.2f} [{gap.low:.2f}, {gap.high:.2f}], {seeds}"
-        )
+        half = (gap.high - gap.low) / 2
+        return Verdict(answer, f"{known}; {mine} - {best} {gap.mean:+.2f} ± {half:.2f}, seeds: {gap.seeds}")
 
 
 def cells(base: Config, rows: list[Row]) -> list[Cell]:

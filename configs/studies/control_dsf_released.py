@@ -10,7 +10,7 @@ from typing import Any
 import _digits
 import _jeon
 
-from mvcl.studies import Study, trained
+from mvcl.studies import SEEDS, Study, trained
 from mvcl.training import Config
 
 _ABOUT = f"""\
@@ -47,9 +47,9 @@ _OF_NORM: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def small(seeds: int = 5) -> Study:
+def small(seeds: int = SEEDS) -> Study:
     """Digits, 4 views."""
-    base, cost = _jeon.on_digits(_jeon.digits_of(4))["DSF"], "15 minutes on 2 cores, estimated"
+    base, cost = _jeon.on_digits(_jeon.digits_of(4))["DSF"], "60 minutes on 2 cores, estimated"
     return _study(base, {**_ROWS, **_OF_NORM}, seeds=seeds, cost=cost)
 
 

@@ -14,7 +14,7 @@ import _jeon
 import _rows
 
 from mvcl import losses
-from mvcl.studies import Factors, Measure, Study, Within, trained
+from mvcl.studies import SEEDS, Factors, Measure, Study, Within, trained
 from mvcl.training import Config
 
 # The effective temperature at T = 1, d = 128 and a mean of length 0.9: R = 0.855.
@@ -92,10 +92,10 @@ def _study(
     )
 
 
-def small(seeds: int = 5) -> Study:
+def small(seeds: int = SEEDS) -> Study:
     """Digits, two queries and two keys; T of 0.5, 1 and 2, t of 0.1, 0.2 and 0.5, three rates."""
     base, rates = _jeon.on_digits(_jeon.digits_of(4))["DSF"], (1e-3, 3e-3, 1e-2)
-    objectives, cost = _objectives((0.1, 0.2, 0.5), (0.5, 1.0, 2.0)), "30 minutes on 2 cores, estimated"
+    objectives, cost = _objectives((0.1, 0.2, 0.5), (0.5, 1.0, 2.0)), "2 hours on 2 cores, estimated"
     return _study(base, objectives, rates, seeds=seeds, cost=cost)
 
 

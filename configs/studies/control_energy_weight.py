@@ -14,7 +14,7 @@ import _digits
 import _rows
 
 from mvcl import losses
-from mvcl.studies import Study, Trend, trained
+from mvcl.studies import SEEDS, Study, Trend, trained
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -59,9 +59,9 @@ def _study(base: Callable[[int], Config], ks: tuple[int, ...], **scale: Any) -> 
     )
 
 
-def small(seeds: int = 5) -> Study:
+def small(seeds: int = SEEDS) -> Study:
     """Digits, 2, 4 and 8 views."""
-    cost = "6 minutes in one process, on 2 cores with other work"
+    cost = "24 minutes in one process, on 2 cores with other work"
     return _study(_digits.digits_of, (2, 4, 8), seeds=seeds, cost=cost)
 
 

@@ -15,7 +15,7 @@ import _rows
 
 from mvcl import data as sources
 from mvcl import evaluation, training
-from mvcl.studies import Measure, Study, Values, changed, trained
+from mvcl.studies import SEEDS, Measure, Study, Values, changed, trained
 from mvcl.training import Config
 
 _PAPER, _RELEASED = "paper", "as released"
@@ -56,12 +56,12 @@ def of_rounds(folder: Path) -> Sequence[Values]:
     ]
 
 
-def small(seeds: int = 5, *, data: Path) -> Study:
+def small(seeds: int = SEEDS, *, data: Path) -> Study:
     """Handwritten numerals with the paper's networks. `data` is handwritten.mat."""
     base = changed(training.load("xu/sem:handwritten"), {"data.path": str(data)})
     clusters = evaluation.Clustering(features="head", svm_share=0, runs=1, starts=10, baselines=False)
     base = changed(base, {"method.watch_epochs": 0, "checkpoint.every_steps": 10_000, "evaluation": clusters})
-    return _study(base, tuple(_ROWS), seeds=seeds, cost="3 hours on 2 idle CPU cores, estimated")
+    return _study(base, tuple(_ROWS), seeds=seeds, cost="12 hours on 2 idle CPU cores, estimated")
 
 
 def smoke(seeds: int = 2) -> Study:

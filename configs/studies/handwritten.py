@@ -18,7 +18,7 @@ from typing import Any
 
 from mvcl import data as sources
 from mvcl import evaluation, losses, methods, models, studies
-from mvcl.studies import Baseline, Cell, Measure, Study, trained
+from mvcl.studies import SEEDS, Baseline, Cell, Measure, Study, trained
 from mvcl.training import AdamW, Checkpoint, Config, Train
 
 _PAIRS: Mapping[str, losses.Loss] = {
@@ -81,7 +81,7 @@ whose interval includes 0 is not told from them. No number is tuned for any row:
 length of training may order the rows in another way."""
 
 
-def small(seeds: int = 10, *, data: Path) -> Study:
+def small(seeds: int = SEEDS, *, data: Path) -> Study:
     """All objectives, with two baselines and SEM. `data` is handwritten.mat."""
     base = _config(sources.Tables(path=str(data), scaling=("standard",), held_out=True))
     objectives = {
@@ -93,7 +93,7 @@ def small(seeds: int = 10, *, data: Path) -> Study:
     pair = partial(losses.nt_xent, temperature=1.0)
     weighted = losses.all_pairs(pair, pairs="all", reduction="sum")
     sem = trained({"objective": "SEM"}, base, {"method": _SEM, "objective": weighted})
-    return _study(base, objectives, sem, seeds=seeds, cost="12 minutes on 2 CPU cores")
+    return _study(base, objectives, sem, seeds=seeds, cost="24 minutes on 2 CPU cores")
 
 
 def smoke(seeds: int = 2) -> Study:

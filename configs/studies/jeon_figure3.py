@@ -12,7 +12,7 @@ import _jeon
 import _rows
 
 from mvcl import studies
-from mvcl.studies import Claim, Factors, Measure, Study, trained
+from mvcl.studies import SEEDS, Claim, Factors, Measure, Study, trained
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -39,12 +39,12 @@ def paper(seeds: int = 1) -> Study:
     return _study(bases, (250, 400, 800), (800, 8000), measures, about=_ABOUT, seeds=seeds, cost=cost)
 
 
-def small(seeds: int = 5) -> Study:
+def small(seeds: int = SEEDS) -> Study:
     """Digits, M = 8, 10, 15 and 30 epochs, and MoCo with as many encoder passes as the first and the last."""
     changes = {"views.strategy": "fixed", "train.batch_size": 256}
     bases = _jeon.on_digits(studies.changed(_jeon.digits_of(8), changes))
     measures = (*_digits.ACCURACIES, Measure("hours", label="hours of training", digits=4, better="lower"))
-    cost = "20 minutes on 2 cores, estimated"
+    cost = "80 minutes on 2 cores, estimated"
     return _study(bases, (10, 15, 30), (40, 120), measures, about=_ABOUT_SMALL, seeds=seeds, cost=cost)
 
 

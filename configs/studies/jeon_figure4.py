@@ -11,7 +11,7 @@ import _jeon
 import _rows
 
 from mvcl import studies
-from mvcl.studies import Claim, Measure, Study, Trend, trained
+from mvcl.studies import SEEDS, Claim, Measure, Study, Trend, trained
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -34,9 +34,9 @@ def paper(seeds: int = 1) -> Study:
     return _study(_cifar10, _NAMES, (4, 8, 16), measures, about=_ABOUT, seeds=seeds, cost=cost)
 
 
-def small(seeds: int = 5) -> Study:
+def small(seeds: int = SEEDS) -> Study:
     """Digits, M = 2, 4 and 8."""
-    measures, cost = _digits.ACCURACIES, "8 minutes on 2 cores, estimated"
+    measures, cost = _digits.ACCURACIES, "32 minutes on 2 cores, estimated"
     return _study(_on_digits, _NAMES, (2, 4, 8), measures, about=_ABOUT_SMALL, seeds=seeds, cost=cost)
 
 

@@ -10,7 +10,7 @@ import _digits
 import _jeon
 import _rows
 
-from mvcl.studies import Claim, Measure, Study, Within, trained
+from mvcl.studies import SEEDS, Claim, Measure, Study, Within, trained
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -43,10 +43,10 @@ def paper(seeds: int = 1) -> Study:
     return _study(base, list(_FORMS), measures, about=_ABOUT, seeds=seeds, cost=cost)
 
 
-def small(seeds: int = 5) -> Study:
+def small(seeds: int = SEEDS) -> Study:
     """Digits, M = 4."""
     base = _jeon.on_digits(_jeon.digits_of(4))["DSF"]
-    measures, cost = _digits.ACCURACIES, "3 minutes on 2 cores, estimated"
+    measures, cost = _digits.ACCURACIES, "12 minutes on 2 cores, estimated"
     return _study(base, list(_FORMS), measures, about=_ABOUT_SMALL, seeds=seeds, cost=cost)
 
 

@@ -68,7 +68,7 @@ def paper(seeds: int = 3, *, images: Literal["random", "own"] = "random") -> Stu
 
 
 def small(seeds: int = 5) -> Study:
-    """Digits, 64 images of 8 views and 256 of 2."""
+    """Digits, 64 images of 8 views and 256 of 2; five seeds, since times differ by the machine, not by the training."""
     base = studies.changed(_jeon.digits_of(8), {"views.strategy": "fixed", "train.batch_size": 256})
     found = {("digits", method): config for method, config in _jeon.on_digits(base).items()}
     return _study(found, 2.0, about=_ABOUT_SMALL, seeds=seeds, cost="2 CPU cores, 3 minutes, estimated")

@@ -10,7 +10,7 @@ import _digits
 import _jeon
 import _rows
 
-from mvcl.studies import Claim, Measure, Study, trained
+from mvcl.studies import SEEDS, Claim, Measure, Study, trained
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -34,10 +34,10 @@ def paper(seeds: int = 1, *, recipe: _jeon.Recipe = "released") -> Study:
     )
 
 
-def small(seeds: int = 5) -> Study:
+def small(seeds: int = SEEDS) -> Study:
     """Digits, temperatures 0.1 to 5."""
     base = _jeon.on_digits(_jeon.digits_of(4))["DSF"]
-    measures, cost = _digits.ACCURACIES, "5 minutes on 2 cores, estimated"
+    measures, cost = _digits.ACCURACIES, "20 minutes on 2 cores, estimated"
     return _study(base, (0.1, 0.5, 1.0, 2.0, 5.0), measures, about=_ABOUT_SMALL, seeds=seeds, cost=cost)
 
 

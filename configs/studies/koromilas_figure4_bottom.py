@@ -12,7 +12,7 @@ import _koromilas
 import _rows
 
 from mvcl import studies
-from mvcl.studies import Claim, Measure, Study, trained
+from mvcl.studies import SEEDS, Claim, Measure, Study, trained
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -51,11 +51,11 @@ def paper(seeds: int = 1, *, budget: int = 256, equal: Literal["epochs", "update
     return _study(bases, _koromilas.ALL, range(2, 9), measures, lengths, about=about, seeds=seeds, cost=cost)
 
 
-def small(seeds: int = 5) -> Study:
+def small(seeds: int = SEEDS) -> Study:
     """Digits, 256 views in a batch, k = 2 and 8; 10 epochs, and 220 updates."""
     bases = {"digits": partial(_fixed, _koromilas.digits_of, 256)}
     names, lengths = ("pwe", "MV-InfoNCE", "MV-DHEL"), {"epochs": {}, "updates": {"train.steps": 220}}
-    cost = "6 minutes on 2 cores, estimated"
+    cost = "24 minutes on 2 cores, estimated"
     measures = _digits.ACCURACIES
     return _study(bases, names, (2, 8), measures, lengths, about=_ABOUT_SMALL, seeds=seeds, cost=cost)
 

@@ -10,7 +10,7 @@ import _digits
 import _koromilas
 import _rows
 
-from mvcl.studies import Measure, Study, trained
+from mvcl.studies import SEEDS, Measure, Study, trained
 from mvcl.training import Config
 
 _NAMES = ("MV-CL1", "MV-InfoNCE", "MV-InfoNCE, Eq. 11", "MV-CL2", "MV-DHEL")
@@ -47,9 +47,9 @@ def paper(seeds: int = 1, *, released: bool = False) -> Study:
     return _study(base, _NAMES, (2, 3, 4), _koromilas.SGD, about=about, noise=noise, seeds=seeds, cost=cost)
 
 
-def small(seeds: int = 5) -> Study:
+def small(seeds: int = SEEDS) -> Study:
     """Digits, 4 views."""
-    base, measures, cost = _digits.digits_of, _digits.ACCURACIES, "2 minutes on 2 cores, estimated"
+    base, measures, cost = _digits.digits_of, _digits.ACCURACIES, "8 minutes on 2 cores, estimated"
     return _study(base, _NAMES, (4,), measures, about=_ABOUT_SMALL, seeds=seeds, cost=cost)
 
 

@@ -12,7 +12,7 @@ import _piran
 import _rows
 
 from mvcl import losses
-from mvcl.studies import Claim, Measure, Study
+from mvcl.studies import SEEDS, Claim, Measure, Study
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -30,9 +30,9 @@ def paper(seeds: int = 5) -> Study:
     return _study(_piran.imagenet(), epsilons, (2, 3, 4), _piran.SGD, about=_ABOUT, seeds=seeds, cost=cost)
 
 
-def small(seeds: int = 5) -> Study:
+def small(seeds: int = SEEDS) -> Study:
     """Digits."""
-    base, about, cost = _piran.digits(), _ABOUT + _piran.SMALL, "2 CPU cores, 2 minutes, estimated"
+    base, about, cost = _piran.digits(), _ABOUT + _piran.SMALL, "2 CPU cores, 8 minutes, estimated"
     return _study(base, (0.05, 0.2, 0.8), (2, 4), _piran.FEW, about=about, seeds=seeds, cost=cost)
 
 

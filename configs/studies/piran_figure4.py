@@ -47,7 +47,7 @@ def paper(seeds: int = 3, *, images: Literal["imagenet", "random"] = "random", g
 
 
 def small(seeds: int = 5) -> Study:
-    """A ConvNet on digits."""
+    """A ConvNet on digits; five seeds, since times differ by the machine, not by the training."""
     policy = {"views.policy": augment.digits(image_size=16)}
     base = studies.changed(_piran.digits(), {"train.group": None, "encoder.widths": (8, 16, 32), **policy})
     about, cost = _ABOUT + _SMALL, "2 CPU cores, 1.5 minutes, estimated"

@@ -12,7 +12,7 @@ import _rows
 from _piran import M3G
 
 from mvcl import data, evaluation, losses, methods, models, studies, training
-from mvcl.studies import Cell, Claim, Measure, Study, Training, Values
+from mvcl.studies import SEEDS, Cell, Claim, Measure, Study, Training, Values
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -63,7 +63,7 @@ def paper(seeds: int = 4, *, data: Path) -> Study:
     return _study(base, rows, tuple(_PRINTED), seeded, printed_runs=4, seeds=seeds, cost=cost)
 
 
-def small(seeds: int = 4) -> Study:
+def small(seeds: int = SEEDS) -> Study:
     """Digits in six looks, three of them held out."""
     base = studies.changed(
         _piran.digits(),
@@ -84,7 +84,7 @@ def small(seeds: int = 4) -> Study:
     unseen, seeded, cost = (
         ("plain", "turned", "thick"),
         ("train.seed", "data.draw_seed"),
-        "12 minutes on 2 cores",
+        "60 minutes on 2 cores",
     )
     return _study(base, _piran.methods(0.05), unseen, seeded, seeds=seeds, cost=f"{cost}, estimated")
 

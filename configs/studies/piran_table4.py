@@ -11,7 +11,7 @@ import _piran
 import _rows
 
 from mvcl import losses
-from mvcl.studies import Measure, Study
+from mvcl.studies import SEEDS, Measure, Study
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -35,9 +35,9 @@ def paper(seeds: int = 5) -> Study:
     )
 
 
-def small(seeds: int = 5) -> Study:
+def small(seeds: int = SEEDS) -> Study:
     """Digits."""
-    about, cost = _ABOUT + _piran.SMALL, "2 CPU cores, 1.5 minutes, estimated"
+    about, cost = _ABOUT + _piran.SMALL, "2 CPU cores, 6 minutes, estimated"
     return _study(_piran.digits(), (2, 4), _piran.FEW, about=about, seeds=seeds, cost=cost)
 
 

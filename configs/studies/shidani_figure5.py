@@ -10,7 +10,7 @@ import _shidani
 from _shidani import ARITHMETIC, GEOMETRIC, SIMCLR
 
 from mvcl import augment
-from mvcl.studies import Alike, Factors, Measure, Study, trained
+from mvcl.studies import Factors, Measure, Study, Within, trained
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -63,13 +63,13 @@ def _study(
         cells=cells,
         measures=(accuracy,),
         claims=[
-            Alike(
+            Within(
                 text.format(augmentation=kind, strength=strength, reference=reference[kind], objective=name),
                 "Appendix F.3, Figure 5",
                 accuracy.name,
                 {"objective": name, "augmentation": kind},
                 [{"objective": SIMCLR}],
-                "strength",
+                *(-1.0, 1.0, "strength"),
                 (strength, reference[kind]),
             )
             for name in names[1:]

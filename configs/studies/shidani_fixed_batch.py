@@ -14,7 +14,7 @@ import _rows
 from _gaussian import ARITHMETIC, GEOMETRIC
 
 from mvcl import metrics, training
-from mvcl.studies import Claim, Measure, Study, Values
+from mvcl.studies import SEEDS, Claim, Measure, Study, Values
 
 _ABOUT = """\
 Fewer instances as the views grow: K = B / M. The paper derives two best values of M for geometric PVC from p, the
@@ -43,9 +43,9 @@ def paper(seeds: int = 16) -> Study:
     return _study(VIEWS, _ABOUT, "one GPU, two hours, or 2 CPU cores, 10 hours, estimated", networks=seeds)
 
 
-def small(seeds: int = 6) -> Study:
+def small(seeds: int = SEEDS) -> Study:
     """Fewer updates at a higher learning rate."""
-    about, cost = f"{_ABOUT}\n\n{_gaussian.SMALL}.", "2 CPU cores, 35 minutes, estimated"
+    about, cost = f"{_ABOUT}\n\n{_gaussian.SMALL}.", "2 CPU cores, 2 hours, estimated"
     return _study(VIEWS, about, cost, networks=seeds, **_gaussian.SHORT)
 
 

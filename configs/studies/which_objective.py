@@ -15,7 +15,7 @@ from _factors_task import Factored, to_bits, to_inputs
 
 from mvcl import losses
 from mvcl.losses import Operands
-from mvcl.studies import Cell, Measure, Study
+from mvcl.studies import SEEDS, Cell, Measure, Study
 
 _ABOUT = """\
 The views are synthetic and their information is known (`FactorViews`). Factors are bits: `shared` bits are
@@ -144,7 +144,7 @@ def _study(seeds: int, views: dict[str, FactorViews], sizes: dict[str, int], **s
     )
 
 
-def small(seeds: int = 10) -> Study:
+def small(seeds: int = SEEDS) -> Study:
     """Every objective, eight kinds of views."""
     keeps = "Symile keeps what three views relate, more than untrained encoders and InfoNCE of pairs"
     symile = {"objective": "symile, shuffled", "views": "k = 3, no pair bits"}
@@ -154,7 +154,7 @@ def small(seeds: int = 10) -> Study:
         *_rows.above("Saporta 2024, Section 5.1", "part", [(keeps, symile, [pairs, untrained])]),
         *_rows.above("ours", "unique", [(drops, {**untrained, "views": "k = 3"}, [pairs])]),
     ]
-    return _study(seeds, _views(), {}, claims=claims, cost="25 minutes on 2 cores with --jobs 2")
+    return _study(seeds, _views(), {}, claims=claims, cost="50 minutes on 2 cores with --jobs 2")
 
 
 def smoke(seeds: int = 2) -> Study:

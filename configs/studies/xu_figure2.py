@@ -10,7 +10,7 @@ from typing import Any
 import _sem
 
 from mvcl import methods, studies
-from mvcl.studies import Claim, Measure, Study, Within, trained
+from mvcl.studies import SEEDS, Claim, Measure, Study, Within, trained
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -34,10 +34,10 @@ def paper(seeds: int = 10, *, data: Path) -> Study:
     return _study(base, 6, (1, 4), printed, about=_ABOUT, seeds=seeds, cost=cost)
 
 
-def small(seeds: int = 5, *, data: Path) -> Study:
+def small(seeds: int = SEEDS, *, data: Path) -> Study:
     """Handwritten numerals, views 4 and 1. `data` is handwritten.mat."""
     base = studies.changed(_sem.tables(data), {"method.watch_epochs": 10})
-    about, cost = _ABOUT + _SMALL, "5 minutes on 2 CPU cores, estimated"
+    about, cost = _ABOUT + _SMALL, "20 minutes on 2 CPU cores, estimated"
     return _study(base, 6, (4, 1), {}, about=about, seeds=seeds, cost=cost)
 
 

@@ -11,7 +11,7 @@ import _rows
 import _sem
 
 from mvcl import studies
-from mvcl.studies import Measure, Study, Within, trained
+from mvcl.studies import SEEDS, Measure, Study, Within, trained
 from mvcl.training import Config
 
 _SEM, _PLAIN = "SEM", "InfoNCE without W and R"
@@ -37,10 +37,10 @@ def paper(seeds: int = 10, *, data: Path) -> Study:
     return _study(base, 6, 1, (4, 5), about=_ABOUT, seeds=seeds, cost=cost)
 
 
-def small(seeds: int = 5, *, data: Path) -> Study:
+def small(seeds: int = SEEDS, *, data: Path) -> Study:
     """Handwritten numerals, two rounds. `data` is handwritten.mat."""
     base = studies.changed(_sem.tables(data), {"method.watch_epochs": 10})
-    about, cost = _ABOUT + _SMALL, "8 minutes on 2 CPU cores, estimated"
+    about, cost = _ABOUT + _SMALL, "32 minutes on 2 CPU cores, estimated"
     return _study(base, 6, 4, (1, 5), about=about, seeds=seeds, cost=cost)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import _rows
 import _sem
 
-from mvcl.studies import Study, trained
+from mvcl.studies import SEEDS, Study, trained
 from mvcl.training import Config
 
 _LAMBDAS = (1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0, 1000.0)
@@ -31,9 +31,9 @@ def paper(seeds: int = 10, *, data: Path) -> Study:
     return _study(base, 7, _LAMBDAS, _FACTORS, about=_ABOUT, seeds=seeds, cost=cost)
 
 
-def small(seeds: int = 5, *, data: Path) -> Study:
+def small(seeds: int = SEEDS, *, data: Path) -> Study:
     """Handwritten numerals, small networks. `data` is handwritten.mat."""
-    base, about, cost = _sem.tables(data), f"{_ABOUT}{_sem.SMALL}.", "37 minutes on 2 CPU cores, estimated"
+    base, about, cost = _sem.tables(data), f"{_ABOUT}{_sem.SMALL}.", "2.5 hours on 2 CPU cores, estimated"
     return _study(base, 10, _LAMBDAS, _FACTORS, about=about, seeds=seeds, cost=cost)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import _rows
 import _sem
 
-from mvcl.studies import Cell, Claim, Factors, Study, Training
+from mvcl.studies import SEEDS, Cell, Claim, Factors, Study, Training
 from mvcl.training import Config
 
 _BASELINE = "K-Means-BSV"
@@ -65,9 +65,9 @@ def paper(seeds: int = 10, *, data: Path) -> Study:
     return _study(bases, tuple(_PRINTED), about=_ABOUT, seeds=seeds, cost=cost)
 
 
-def small(seeds: int = 5, *, data: Path) -> Study:
+def small(seeds: int = SEEDS, *, data: Path) -> Study:
     """Handwritten numerals, small networks. `data` is handwritten.mat."""
-    bases, cost = {"handwritten": _sem.tables(data)}, "25 minutes on 2 CPU cores, estimated"
+    bases, cost = {"handwritten": _sem.tables(data)}, "100 minutes on 2 CPU cores, estimated"
     about = f"{_ABOUT}{_sem.SMALL}, and 10 starts of K-means in place of 100."
     return _study(bases, tuple(_PRINTED), about=about, seeds=seeds, cost=cost)
 

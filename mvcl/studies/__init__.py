@@ -7,20 +7,19 @@ from mvcl import _lazy
 if TYPE_CHECKING:
     from mvcl.studies._claims import (
         Above,
-        Alike,
-        Bootstrapped,
         Claim,
-        Gain,
         Trend,
         Verdict,
         Within,
         difference,
     )
     from mvcl.studies._grid import (
+        SEEDS,
         Baseline,
         Cell,
         Factors,
         Found,
+        Margin,
         Measure,
         Noise,
         Opened,
@@ -39,7 +38,8 @@ if TYPE_CHECKING:
         trained,
         without_data,
     )
+    from mvcl.studies._page import page
     from mvcl.studies._run import Look, Options, Place, look, overview, places, run
-    from mvcl.studies._table import page, rows, run_study
+    from mvcl.studies._table import judged, rows, run_study, write
 
 __getattr__, __dir__, __all__ = _lazy.exports(__name__)

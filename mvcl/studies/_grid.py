@@ -5,7 +5,8 @@ import inspect
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -21,6 +22,10 @@ Factors = Mapping[str, str | int | float]
 Values = dict[str, float]
 """Values of the measures of one run, by name."""
 SCALES = ("paper", "small", "smoke")
+SEEDS = 20
+"""Of a study at scale small: differences with a deviation of 0.7 points have a half-width of 0.5 in 10 comparisons."""
+POINTS = 0.5
+"""Differences of shares of at most so many points are equal, unless the study says why not."""
 
 
 class Task(Protocol):
@@ -44,7 +49,8 @@ def results(folder: Path) -> list[Values]:
     """The results of a finished run: one entry.
 
     It has the results of the trained encoder under their names, those of the untrained encoder and the raw input under
-    "untrained encoder: NAME" and "raw input: NAME", and "loss", the mean over the logged steps of the last epoch.
+    "untrained encoder: NAME" and "raw input: NAME", and "loss" and "loss, first epoch", the means over the logged steps
+    of the last and of the first epoch, the second if there are two epochs.
     """
     rows = json.loads((folder / "evaluation.json").read_text())["rows"]
     found: Values = {
@@ -55,8 +61,11 @@ def results(folder: Path) -> list[Values]:
     }
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     logged = [line for line in lines if "loss" in line]
-    last = [line["loss"] for line in logged if line["epoch"] > logged[-1]["epoch"] - 1]
-    return [found | {"loss": float(np.mean(last))}]
+    end = logged[-1]["epoch"] - 1
+    found["loss"] = float(np.mean([line["loss"] for line in logged if line["epoch"] > end]))
+    if end >= 1 and (first := [line["loss"] for line in logged if line["epoch"] <= 1]):
+        found["loss, first epoch"] = float(np.mean(first))
+    return [found]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -146,6 +155,14 @@ class Measure:
     """Which values are better, for readers: "higher", "lower" or ""."""
 
 
+class Margin(NamedTuple):
+    """Differences of at most so much are equal, in the unit of the table."""
+
+    size: float
+    reason: str
+    """Why, for readers."""
+
+
 class Noise(NamedTuple):
     """The standard deviation of one run, in the unit of the table."""
 
@@ -184,6 +201,8 @@ class Study:
     """Number of runs behind each printed mean; 0: the paper does not say."""
     noise: Mapping[str, Noise] = dataclasses.field(default_factory=dict)
     """Measure name -> what the paper's numbers show of the spread of one run, where they have no deviations."""
+    margins: Mapping[str, Margin] = dataclasses.field(default_factory=dict)
+    """Measure name -> margin; others have 0.5 points where they are shares, else none."""
     reference: Factors | None = None
     """Paired differences are to the cell with these factors in place of its own; None: no differences."""
     maps: Sequence[str] = ()
@@ -194,7 +213,7 @@ class Study:
     """With `along`: measures that have a panel of the figure each, with their means on the horizontal axis."""
     unequal: str = ""
     """Why objectives of the cells compare different numbers of instances; needed if they do."""
-    seeds: int = 5
+    seeds: int = SEEDS
     """Seeds 0 to seeds - 1 of every cell."""
     cost: str
     """Hardware and time of all cells, measured or estimated, and how: "25 minutes on 2 cores"."""
@@ -222,7 +241,8 @@ class Study:
             for cell in every
             for n in (*cell.printed, *cell.deviations)
         ]
-        used += [("noise", name) for name in self.noise] + [("against", name) for name in self.against]
+        for what in ("noise", "margins", "against"):
+            used += [(what, name) for name in getattr(self, what)]
         for what, name in used + [(f"the claim {claim.text!r}", claim.measure) for claim in self.claims]:
             if name not in measures:
                 raise ValueError(f"{what} must be of a measure of {', '.join(measures)}, got {name!r}")
@@ -240,6 +260,27 @@ class Study:
             if not claim.about(self):
                 raise ValueError(f"the claim {claim.text!r} is about no cells of {self.title!r}")
 
+    def margin(self, measure: str) -> float | None:
+        """Of a measure, by name; None: without one, only differences of zero are equal."""
+        share = any(m.percent for m in self.measures if m.name == measure)
+        return self.margins[measure].size if measure in self.margins else POINTS if share else None
+
+    @cached_property
+    def comparisons(self) -> int:
+        """Number of the comparisons of all claims; one that several claims share counts once."""
+        compared = {
+            (claim.measure, names if len(names) == 4 else tuple(sorted(names)))
+            for claim in self.claims
+            for group in claim.about(self)
+            for names in [tuple(cell.name for cell in cells) for cells in group]
+        }
+        return len(compared)
+
+    @property
+    def level(self) -> float:
+        """Of the interval of a comparison, so that all together are covered with 95% (Bonferroni)."""
+        return 1 - 0.05 / max(1, self.comparisons)
+
 
 @dataclasses.dataclass(frozen=True)
 class Found:
@@ -249,6 +290,8 @@ class Found:
     values: Sequence[Mapping[int, Values]]
     folders: Sequence[Mapping[int, Path]] = ()
     """For each cell, seed -> the folder of its task."""
+    not_trained: Mapping[str, Collection[str]] = dataclasses.field(default_factory=dict)
+    """Name of a cell -> measures of which it decides nothing."""
 
     def of(self, cell: Cell, measure: str) -> dict[int, float]:
         """Seed -> value of a measure, for the seeds that have it; per cent if the measure is in per cent."""

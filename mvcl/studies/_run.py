@@ -1,18 +1,19 @@
 """Run a study, each cell with each seed in a folder of its own; here, in several processes or on SLURM.
 
-Each of several processes is the same command with `--worker`, which takes cells that no other process holds: one may
-die, and more may be started, at any time.
+The run of a task with a seed is in cells/DIGEST/SEED beside the folders of the studies, which link to it, so that those
+with the same task share it. Each of several processes is the same command with `--worker`, which takes cells that no
+other process holds: one may die, and more may be started, at any time.
 """
 
 import collections
 import contextlib
 import dataclasses
+import hashlib
 import json
 import os
 import platform
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import jax
+import numpy as np
 
 from mvcl import _files, _progress, training
 from mvcl.studies._grid import Cell, Opened, Study, chosen
@@ -38,21 +40,32 @@ _PACKAGES = ("mvcl", "jax", "jaxlib", "flax", "optax", "numpy")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Place:
-    """A cell with one seed, and the folder of its work."""
+    """A cell with one seed: the folder of its work, and the link to it among the cells of the study."""
 
     cell: Cell
     seed: int
+    link: Path
     folder: Path
     task: Any  # the cell's, as a config is saved, with digests of the code in the study file that it uses
 
     def file(self, ending: str) -> Path:
-        """Beside the folder: "json" has the results, "begun.json" the task that was begun, "log" what was printed."""
-        return self.folder.with_name(f"{self.seed}.{ending}")
+        """Beside the link: "json" has the results, "log" what was printed."""
+        return self.link.with_name(f"{self.seed}.{ending}")
 
     def written(self) -> float:
         """When the record was written; 0 if it is missing."""
         file = self.file("json")
         return file.stat().st_mtime if file.is_file() else 0.0
+
+    def connect(self) -> None:
+        """Link to the work and its files, in place of what was there."""
+        for link in (self.link, self.file("json"), self.file("log")):
+            link.parent.mkdir(parents=True, exist_ok=True)
+            beside = link.with_name(f".{link.name}.{os.getpid()}")
+            beside.symlink_to(
+                os.path.relpath(self.folder.parent.resolve() / link.name, link.parent.resolve())
+            )
+            os.replace(beside, link)
 
     @property
     def name(self) -> str:
@@ -69,7 +82,7 @@ class Look(NamedTuple):
 
 
 def places(study: Study, folder: Path, only: str = "") -> list[Place]:
-    """The `chosen` cells with all seeds, in order; those of a cell in one folder, which `cells/` holds."""
+    """The `chosen` cells with all seeds, in order, with links in `folder`/cells to the work in `folder`/../cells."""
     found, used, names = [], set(), set(chosen(study, only))
     for cell in study.cells:
         slug = re.sub(r"[^A-Za-z0-9.=]+", "-", cell.name).strip("-")
@@ -79,14 +92,16 @@ def places(study: Study, folder: Path, only: str = "") -> list[Place]:
         if cell.name not in names:
             continue
         task = json.loads(json.dumps(training.tree(cell.task)))
-        found += [Place(cell, seed, folder / "cells" / slug / str(seed), task) for seed in range(study.seeds)]
+        digest = hashlib.sha256(json.dumps(task, sort_keys=True).encode()).hexdigest()[:16]
+        of_cell, work = folder / "cells" / slug, folder.parent / "cells" / digest
+        found += [Place(cell, n, of_cell / str(n), work / str(n), task) for n in range(study.seeds)]
     return found
 
 
 def look(place: Place) -> Look:
-    """Read the state of a place; `ValueError` if its record is damaged."""
-    file = place.file("json")
-    if not file.is_file():
+    """Read the state of a place, or of work that it shares with another study; `ValueError` if a record is damaged."""
+    files = (place.file("json"), place.folder.with_name(f"{place.seed}.json"))
+    if (file := next((file for file in files if file.is_file()), None)) is None:
         return Look("missing", {})
     with _files.reading(file, "record of a finished cell"):
         record = _files.read_json(file)
@@ -122,6 +137,9 @@ def run(study: Study, folder: Path, *, again: bool = False, only: str = "") -> i
       Interrupted: a signal stopped a run; its state is saved.
       KeyboardInterrupt: a signal came at another time.
     """
+    for place in places(study, folder, only):
+        if not place.written() and look(place).state == "finished":
+            place.connect()
     left, failures = _left(study, folder, again, only), 0
     with training.handling(signal.default_int_handler):  # a run inside handles both itself
         for place in _progress.track(_taken(left), "runs", len(left), "runs"):
@@ -148,26 +166,24 @@ def _taken(left: Mapping[Place, float]) -> Iterator[Place]:
 
 
 def _done(place: Place) -> bool:
-    """Run a place and write its record; False if it failed."""
-    begun = place.file("begun.json")
-    with _files.reading(begun, "record of a cell that was begun"):
-        if begun.is_file() and _changes(_files.read_json(begun)["task"], place.task):
-            shutil.rmtree(place.folder, ignore_errors=True)
-    place.folder.mkdir(parents=True, exist_ok=True)
-    _files.write_whole(begun, json.dumps({"task": place.task}) + "\n")
-    record = {"task": place.task, **_provenance()}
-    started = time.monotonic()
-    assert place.cell.task is not None
-    try:
-        with open(place.file("log"), "a") as out, contextlib.redirect_stdout(out):
-            values = [dict(row) for row in place.cell.task.run(place.folder, place.seed)]
-        record |= {"values": values, "seconds": round(time.monotonic() - started, 3)}
-    except training.Interrupted:
-        raise
-    except Exception as error:  # whatever it is: the other cells go on, and the page names it
-        record |= {"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()}
-        _progress.line(f"{place.name} failed: {record['error']} (see {place.file('log')})")
-    _files.write_whole(place.file("json"), json.dumps(record, indent=1) + "\n")
+    """Run a place, unless a study that shares it has, and write its record; False if it failed."""
+    file, log = (place.folder.with_name(f"{place.seed}.{ending}") for ending in ("json", "log"))
+    record = _files.read_json(file) if file.is_file() else {}
+    if "values" not in record:
+        place.folder.mkdir(parents=True, exist_ok=True)
+        record, started = {"task": place.task, **_provenance()}, time.monotonic()
+        assert place.cell.task is not None
+        try:
+            with open(log, "a") as out, contextlib.redirect_stdout(out):
+                values = [dict(row) for row in place.cell.task.run(place.folder, place.seed)]
+            record |= {"values": values, "seconds": round(time.monotonic() - started, 3)}
+        except training.Interrupted:
+            raise
+        except Exception as error:  # whatever it is: the other cells go on, and the page names it
+            record |= {"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()}
+            _progress.line(f"{place.name} failed: {record['error']} (see {log})")
+        _files.write_whole(file, json.dumps(record, indent=1) + "\n")
+    place.connect()
     return "error" not in record
 
 
@@ -190,6 +206,7 @@ def _provenance() -> dict[str, Any]:
         commit += "+" * subprocess.call([*git, "diff", "--quiet", "HEAD", "--", "mvcl", "configs"])
     return {
         "machine": machine,
+        "cores": cores,
         "versions": {"python": platform.python_version()}
         | {name: metadata.version(name) for name in _PACKAGES},
         "commit": commit,
@@ -201,9 +218,9 @@ def _provenance() -> dict[str, Any]:
 class Options:
     """How a study is run."""
 
-    workdir: Path | None = None
-    """Folder of the runs and of the page; None: runs/studies/NAME_SCALE. Repeating the command goes on with what is
-    missing or has failed."""
+    workdir: Path = Path("runs/studies")
+    """Folder of studies: NAME_SCALE in it has the page and links to the runs in `cells`, which all studies share.
+    Repeating the command goes on with what is missing or has failed."""
     again: bool = False
     """Also run cells again whose config or study file has changed since, from nothing."""
     only: str = ""
@@ -216,29 +233,38 @@ class Options:
     write: Path | None = None
     """Further folder to write the page and its files to, such as docs/studies."""
     dry_run: bool = False
-    """List the runs with their state and the data that are absent, and exit."""
+    """List the runs with their state, the data that are absent and the hours left, and exit."""
     worker: bool = False
     """Run cells and write no page: what --jobs and --slurm start."""
 
 
-def overview(opened: Opened, folder: Path, only: str = "") -> str:
+def overview(opened: Opened, folder: Path, options: Options) -> str:
     """The runs of a study by state, one in a line, with the reasons of those that are stale or failed.
 
-    Below them a line for each data set that cannot be opened here.
+    Below them a line for each data set that cannot be opened here, and the hours of the runs left.
     """
     lines, counts = [], collections.Counter[str]()
     sources: dict[str, Any] = {}
-    for place in places(opened.study, folder, only):
+    seconds: dict[str, list[float]] = {}  # of a core, of the finished runs of each cell
+    for place in places(opened.study, folder, options.only):
         if config := getattr(place.cell.task, "config", None):
             sources[json.dumps(place.task["config"]["data"])] = config.data
-        state, _, reasons = look(place)
+        state, record, reasons = look(place)
         lines.append(f"{state:8}  {place.name}" + (f": {'; '.join(reasons[:3])}" if reasons else ""))
         counts[state] += 1
+        of_cell = seconds.setdefault(place.cell.name, [])
+        if "seconds" in record:
+            of_cell.append(record["seconds"] * record.get("cores", 2))
     total = ", ".join(f"{count} {state}" for state, count in counts.items())
     absent = dict.fromkeys(f"data absent: {why}" for of in sources.values() if (why := training.absent(of)))
-    return "\n".join(
-        [*lines, "", f"{len(lines)} runs: {total}", f"cost of all: {opened.study.cost}", *absent]
-    )
+    left = [place.cell.name for place in _left(opened.study, folder, options.again, options.only)]
+    cost = f"nothing was run; cost of all: {opened.study.cost}"
+    if known := [second for of in seconds.values() for second in of]:
+        hours = sum(float(np.mean(seconds[name] or known)) for name in left) / 2 / 3600
+        cost = (
+            f"{hours:.2g} hours on 2 cores for the {len(left)} runs left, by {len(known)} that are finished"
+        )
+    return "\n".join([*lines, "", f"{len(lines)} runs: {total}", f"cost: {cost}", *absent])
 
 
 def in_processes(opened: Opened, folder: Path, options: Options) -> None:
@@ -253,7 +279,7 @@ def in_processes(opened: Opened, folder: Path, options: Options) -> None:
     logs = folder / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "mvcl", "study", *opened.arguments]
-    command += ["--workdir", str(folder), "--worker", *["--again"] * options.again]
+    command += ["--workdir", str(folder.parent), "--worker", *["--again"] * options.again]
     processes: list[subprocess.Popen[bytes]] = []
     try:
         with training.handling(signal.default_int_handler):

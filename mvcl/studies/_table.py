@@ -1,28 +1,23 @@
-"""The numbers of a study from the records of its cells, and its files: Markdown, CSV, JSON and a figure."""
+"""The numbers of a study from the records of its cells, what they say of its claims, and the files of both."""
 
 import dataclasses
 import json
 import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from textwrap import dedent
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from mvcl import _files, _progress, metrics
-from mvcl.studies import _figures, _run
+from mvcl.studies import _figures, _page, _run
 from mvcl.studies._claims import difference
-from mvcl.studies._figures import heading
-from mvcl.studies._grid import Baseline, Cell, Found, Measure, Opened, chosen, partner
+from mvcl.studies._grid import Baseline, Cell, Found, Measure, Opened, Study, Values, chosen, partner
 
 _ROWS = ("untrained encoder", "raw input")
 _COPIED = ("about", "unequal", "cost", "seeds", "columns", "along", "reference")
-_NOT_ABOVE = (
-    "≈: not better than the untrained encoder and the raw input (the paired 95% interval to the better of them reaches "
-    "0), so this value cannot tell objectives apart."
-)
 
 
 def run_study(opened: Opened, folder: Path, options: _run.Options) -> tuple[Path, int]:
@@ -42,6 +37,8 @@ def run_study(opened: Opened, folder: Path, options: _run.Options) -> tuple[Path
             page = write(content, folder, opened.name)
             if options.write is not None:
                 write(content, options.write, f"{opened.name}_{opened.scale}")
+                if text := _page.warning(content):
+                    _progress.line(text)
     asked = chosen(opened.study, options.only)
     states = [
         state for cell in content["cells"] if cell["name"] in asked for state in cell["status"].values()
@@ -66,12 +63,12 @@ def numbers(opened: Opened, folder: Path) -> dict[str, Any]:
         }
         for of_cell in looks
     ]
-    found = Found(study, values, [{place.seed: place.folder for place, _ in of_cell} for of_cell in looks])
+    found = Found(study, values)
     records, given = [look.record for _, look in every if look.record], opened.arguments
     words = [a for before, a in zip(("", *given), given) if "--only" not in (before, a.partition("=")[0])]
     versions = records[-1]["versions"] if records else ()
     baselines = {m.name: _baselines(found, m) for m in study.measures}
-    return {
+    content = {
         "name": opened.name,
         "scale": opened.scale,
         "title": f"{study.title} (smoke: random data, no result)" if opened.scale == "smoke" else study.title,
@@ -88,7 +85,8 @@ def numbers(opened: Opened, folder: Path) -> dict[str, Any]:
         "factors": list(study.cells[0].factors),
         "measures": [dataclasses.asdict(m) | {"label": m.label or m.name} for m in study.measures],
         "cells": [
-            _cell(found, cell, of_cell) | {"separates": {m: of[0][i] for m, of in baselines.items()}}
+            _cell(found, cell, of_cell)
+            | {"separates": {m: of[0][i] for m, of in baselines.items()}, "at_chance": _at_chance(values[i])}
             for i, (cell, of_cell) in enumerate(zip(study.cells, looks))
         ],
         "printed_only": [{"factors": dict(cell.factors), **_printed(cell)} for cell in study.printed_only],
@@ -97,12 +95,59 @@ def numbers(opened: Opened, folder: Path) -> dict[str, Any]:
             for row in _ROWS
             if (means := {m: of[1][row] for m, of in baselines.items() if row in of[1]})
         },
+    }
+    if opened.scale == "smoke":  # random data decide nothing
+        study = dataclasses.replace(study, claims=())
+    return content | judged(study, content, [{p.seed: p.folder for p, _ in of_cell} for of_cell in looks])
+
+
+def judged(
+    study: Study, content: dict[str, Any], folders: Sequence[Mapping[int, Path]] = ()
+) -> dict[str, Any]:
+    """What a page says of the claims, from the values on it: with `|` it replaces what older rules said."""
+    scale = {m.name: 100.0 if m.percent else 1.0 for m in study.measures}
+    rows = {cell["name"]: cell["seeds"] for cell in content["cells"]}
+    values = [
+        {
+            int(seed): {n: value / scale[n] for n, value in row.items()}
+            for seed, row in rows[cell.name].items()
+        }
+        for cell in study.cells
+    ]
+    cells = {cell["name"]: names for cell in content["cells"] if (names := _not_trained(cell, study))}
+    found = Found(study, values, folders, cells)
+    return {
+        "comparisons": study.comparisons,
+        "margins": {m.name: margin for m in study.measures if (margin := study.margin(m.name))},
+        "why": {name: margin.reason for name, margin in study.margins.items()},
+        "not_trained": cells,
         "claims": [
             {"text": claim.text, "source": claim.source, "measure": claim.measure, "rule": claim.rule}
             | claim.judge(found)._asdict()
-            for claim in (() if opened.scale == "smoke" else study.claims)  # random data decide nothing
+            for claim in study.claims
         ],
     }
+
+
+def _not_trained(cell: dict[str, Any], study: Study) -> list[str]:
+    """The measures of which a cell decides nothing.
+
+    A share of which more is better, where it is not above the untrained encoder and the raw input. All, if it is above
+    them in no such share, or its loss stayed at chance.
+    """
+    shares = [m.name for m in study.measures if m.percent and m.better == "higher"]
+    above = {name: of for name in shares if (of := cell["separates"][name]) is not None}
+    if cell.get("at_chance") or (above and not any(above.values())):
+        return [m.name for m in study.measures]
+    return [name for name, of in above.items() if not of]
+
+
+def _at_chance(values: Mapping[int, Values]) -> bool:
+    """Whether the mean loss of the last epoch differs by less than 1% from that of the first."""
+    names = ("loss, first epoch", "loss")
+    losses = [[row[name] for name in names] for row in values.values() if all(name in row for name in names)]
+    first, last = np.mean(losses, axis=0) if losses else (0.0, 0.0)
+    return bool(abs(last - first) < 0.01 * abs(first))
 
 
 def _cell(found: Found, cell: Cell, looks: Sequence[tuple[_run.Place, _run.Look]]) -> dict[str, Any]:
@@ -180,7 +225,7 @@ def write(content: dict[str, Any], folder: Path, stem: str) -> Path:
         _figures.plot(content, beside)
     if content.get("maps") and any(cell["seeds"] for cell in content["cells"]):
         _figures.heat_map(content, folder / f"{stem}_maps.svg", content["maps"])
-    _files.write_whole(folder / f"{stem}.md", page(content, f"{stem}.svg"))
+    _files.write_whole(folder / f"{stem}.md", _page.page(content, f"{stem}.svg"))
     return folder / f"{stem}.md"
 
 
@@ -196,141 +241,3 @@ def rows(content: dict[str, Any]) -> str:
     ]
     frame = pd.DataFrame(lines, columns=[*content["factors"], "seed", "state", *names], dtype=object)
     return frame.to_csv(index=False, lineterminator="\n")
-
-
-def page(content: dict[str, Any], figure: str) -> str:
-    """Markdown of all tables of the content that `numbers` returns; `figure` is the file of the figure."""
-    done = any(cell["seeds"] for cell in content["cells"])
-    about = content["about"].strip().split("\n\n")
-    parts = [
-        f"# {content['title']}",
-        f"```sh\n{content['command']}\n```",
-        # indented paragraphs, formulas, are blocks with a language
-        *(f"```text\n{dedent(part)}\n```" if part.startswith("    ") else part for part in about),
-        content.get("unequal", ""),
-        _state(content),
-        f"![{content['measures'][0]['label']} of each cell, with 95% intervals]({figure})" if done else "",
-        f"![Means, a block for each {content['columns']}]({figure.removesuffix('.svg')}_maps.svg)"
-        if done and content.get("maps")
-        else "",
-        "Mean and 95% interval over seeds (Student's t).",
-        *_noise(content),
-        *_tables(content),
-        *_notes(content),
-    ]
-    if content["commit"] or content["machine"]:
-        versions = ", ".join(f"{name} {version}" for name, version in content["versions"].items())
-        commit = content["commit"] or "unknown"
-        parts.append(f"Each run on {content['machine']}; commit {commit}; {content['date']}; {versions}.")
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _noise(content: dict[str, Any]) -> list[str]:
-    """What takes the place of an interval over seeds in the claims of a study of one seed."""
-    noise = content.get("noise", {}) if content["seeds"] == 1 else {}
-    known = "; ".join(f"{name} {text}" for name, text in noise.items())
-    text = "Of one seed: the interval of a claim is that of the deviation of one run which the paper's table shows"
-    return [f"{text}: {known}."] if known else []
-
-
-def _state(content: dict[str, Any]) -> str:
-    """What was run, in a paragraph."""
-    states = [state for cell in content["cells"] for state in cell["status"].values()]
-    text = f"Scale `{content['scale']}`: {len(content['cells'])} cells, seeds: {content['seeds']}."
-    if states.count("missing") == len(states):
-        return f"{text} **Not run.** Cost: {content['cost']}."
-    ran = _progress.duration(content["seconds"])
-    text += f" Cost: {content['cost']}; {ran} of run time here, summed over all runs."
-    lacking = {
-        "missing": "not run",
-        "failed": "failed",
-        "stale": "made by an older config or code († in the tables; `--again` runs them again)",
-    }
-    named = [f"{states.count(s)} of {len(states)} runs {what}" for s, what in lacking.items() if s in states]
-    return f"{text} {'; '.join(named)}." if named else text
-
-
-def _tables(content: dict[str, Any]) -> list[str]:
-    """One table, its columns the measures; or one of each measure, its columns the levels of a factor."""
-    column, cells = content["columns"], content["cells"]
-    factors = [factor for factor in content["factors"] if factor != column]
-    tables = []
-    for measures in [content["measures"]] if column is None else [[m] for m in content["measures"]]:
-        lines: dict[tuple[Any, ...], dict[str, str]] = {}
-        for cell in [*cells, *content.get("printed_only", ())]:
-            line = lines.setdefault(tuple(cell["factors"][factor] for factor in factors), {})
-            for measure in measures:
-                place = heading(measure) if column is None else f"{column} = {cell['factors'][column]}"
-                line[place] = _value(cell, measure) if "intervals" in cell else ""
-                if (printed := cell["printed"].get(measure["name"])) is None:
-                    continue
-                deviation = cell.get("deviations", {}).get(measure["name"])
-                text = f"{printed}" if deviation is None else f"{printed} ± {deviation}"
-                if column is None:
-                    line[f"paper: {measure['label']}"] = text
-                else:
-                    line[place] = f"{line[place]} (paper {text})".strip()
-        head = list(dict.fromkeys(heading for line in lines.values() for heading in line))
-        head.sort(key=lambda heading: heading.startswith("paper: "))
-        table = [[*rest, *(line.get(heading, "") for heading in head)] for rest, line in lines.items()]
-        for row, known in content["baselines"].items():
-            of = {heading(m): f"{known[m['name']]:.{m['digits']}f}" for m in measures if m["name"] in known}
-            values = [*of.values()] * len(head) if column else [of.get(h, "") for h in head]
-            if any(values) or column is None:
-                table.append([row, *[""] * (len(factors) - 1), *values])
-        text = _markdown([*factors, *head], table, len(factors))
-        tables.append(text if column is None else f"**{heading(measures[0])}**\n\n{text}")
-    return tables
-
-
-def _value(cell: dict[str, Any], measure: dict[str, Any]) -> str:
-    """A mean with its 95% interval and marks: "89.5 [89.1, 89.9] †"; of one seed the value."""
-    of = cell["intervals"][measure["name"]]
-    text = _interval(of, f".{measure['digits']}f") or ("not finite" if of["seeds"] else "not run")
-    marks = "†" * ("stale" in cell["status"].values()) + "≈" * (cell["separates"][measure["name"]] is False)
-    return f"{text} {marks}" if marks else text
-
-
-def _interval(of: dict[str, Any], digits: str) -> str:
-    """The mean, and the interval where it is known; empty without a mean."""
-    mean, low, high = ("" if of[end] is None else f"{of[end]:{digits}}" for end in ("mean", "low", "high"))
-    return f"{mean} [{low}, {high}]" if low else mean
-
-
-def _notes(content: dict[str, Any]) -> list[str]:
-    """What the marks mean, what failed, the differences and the claims."""
-    cells = content["cells"]
-    parts = [_NOT_ABOVE] if any(False in cell["separates"].values() for cell in cells) else []
-    if content.get("printed_only"):
-        parts.append("Rows with the paper's numbers alone are not run here.")
-    if any(cell.get("deviations") for cell in cells):
-        parts.append("±: the standard deviation over runs that the paper prints.")
-    for state, what in (("failed", "Failed"), ("stale", "† Stale")):
-        named = [cell for cell in cells if state in cell["status"].values()]
-        parts += [f"{what}: {cell['name']}: {'; '.join(cell['reasons'][:3])}" for cell in named[:10]]
-    labels = {measure["name"]: measure["label"] for measure in content["measures"]}
-    digits = {measure["name"]: f"+.{max(2, measure['digits'])}f" for measure in content["measures"]}
-    lines = []
-    for cell in cells:
-        for name, gap in cell["differences"].items():
-            if value := _interval(gap, digits[name]):
-                lines.append([cell["name"], labels[name], gap["to"], value, gap["seeds"]])
-    if lines:
-        head = ["cell", "measure", "minus", "difference", "seeds"]
-        parts += ["## Paired differences", "By seed, with 95% intervals.", _markdown(head, lines, 3)]
-    if claims := content["claims"]:
-        lines = [
-            [of["text"], of["source"], labels[of["measure"]], f"**{of['answer']}**", of["reason"]]
-            for of in claims
-        ]
-        rules = "\n".join(f"- {rule}" for rule in dict.fromkeys(claim["rule"] for claim in claims))
-        head = ["claim", "source", "measure", "here", "decided by"]
-        parts += ["## Claims", _markdown(head, lines, 5), f"Rules:\n\n{rules}"]
-    return parts
-
-
-def _markdown(head: Sequence[str], lines: Sequence[Sequence[Any]], texts: int) -> str:
-    """A table; the first columns are text and the others numbers."""
-    rule = ["---" if column < texts else "---:" for column in range(len(head))]
-    table = [[str(cell).replace("|", "\\|") for cell in line] for line in (head, rule, *lines)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in table)

@@ -70,7 +70,7 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 def content(folder: Path) -> dict:
-    return json.loads((folder / "numbers_study.json").read_text())
+    return json.loads((folder / "numbers_study_small" / "numbers_study.json").read_text())
 
 
 @pytest.mark.slow
@@ -83,7 +83,9 @@ def test_two_processes_share_the_cells(study, tmp_path):
     assert len(values) == 18
     assert len({seed["process"] for seed in values}) == 2
     assert "Failed: n 3: ValueError: no" in ended.stdout
-    assert (tmp_path / "work" / "cells" / "n-3" / "0.log").read_text() == "tried\n"  # by one of them
+    assert (
+        tmp_path / "work" / "numbers_study_small" / "cells" / "n-3" / "0.log"
+    ).read_text() == "tried\n"  # by one of them
 
 
 def test_a_signal_ends_the_command_with_its_page(study, tmp_path, monkeypatch):
@@ -134,8 +136,11 @@ def test_slurm_jobs_share_the_cells(study, tmp_path, monkeypatch):
         (["FILE", "--seeds", "0"], "seeds must be at least 1, got 0"),
         (["FILE", "--dry-run", "--only", "m=1"], "FACTOR=LEVEL,... of the factors n; got 'm=1'"),
         (["FILE", "--only", "n=1,n=11"], "--only n is one of 0; 1; 2; 3; 4; 5; 6; 7; 8; 9; got '11'"),
-        (["koromilas_table2"], "koromilas_table2 has no small scale; give --scale paper or smoke"),
-        (["koromilas_table2", "--dry-run"], "koromilas_table2 has no small scale"),
+        (["control_m3g"], "control_m3g has several scales; give --scale small or smoke"),
+        (
+            ["koromilas_table2", "--dry-run"],
+            "koromilas_table2 has several scales; give --scale paper or smoke",
+        ),
     ],
 )
 def test_errors_name_the_argument(study, arguments, text, capsys):
@@ -148,7 +153,7 @@ def test_a_dry_run_lists_the_runs_and_help_the_options_of_the_scale(study, tmp_p
     assert cli.main(["study", str(study), *options]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "missing   n 0, seed 0"
-    assert lines[-2:] == ["20 runs: 20 missing", "cost of all: 3 s"]
+    assert lines[-2:] == ["20 runs: 20 missing", "cost: nothing was run; cost of all: 3 s"]
     assert cli.main(["study", str(study), *options, "--only", "n=3,n=5"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.removeprefix("missing   ") for line in lines[:4]] == [
@@ -175,7 +180,11 @@ def test_a_dry_run_lists_chosen_cells_and_says_which_data_are_absent(tmp_path, m
         len(re.findall(r"^data absent: .*cifar10.*published: 50,000 training examples", printed, re.M)) == 1
     )
     assert (
-        cli.main(["study", "control_m3g", "--dry-run", "--only"] + ["loss=pairs, epsilon,epsilon=0.05"]) == 0
+        cli.main(
+            ["study", "control_m3g", "--scale", "small", "--dry-run", "--only"]
+            + ["loss=pairs, epsilon,epsilon=0.05"]
+        )
+        == 0
     )
     printed = capsys.readouterr().out
     assert {line.split(", seed")[0] for line in printed.splitlines() if line.startswith("missing")} == {

@@ -48,9 +48,9 @@ def test_mean_rank_by_hand():
     }
     ranks = rank().ranks(found_of(values))
     assert ranks == {"M": {0: 1.25, 1: 1.25}, "N": {0: 1.75, 1: 1.75}}
-    answer, reason = rank().judge(found_of(values))
+    answer, reason, *_ = rank().judge(found_of(values))
     assert answer == "holds"
-    assert reason == "M 1.25, N 1.75; M - N -0.50 [-0.50, -0.50], 2 seeds"
+    assert reason == "M 1.25, N 1.75; M - N -0.50 ± 0.00, seeds: 2"
     values = {(name, domain): of for (name, domain), of in values.items()} | {
         ("O", "x"): [(0.95, 0.95), (0.95, math.nan)],
         ("O", "y"): [(0.95, 0.5), (0.5, 0.95)],

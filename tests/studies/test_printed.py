@@ -120,7 +120,7 @@ def test_the_margin_is_what_fulfils_a_claim():
     ]
     keys = {"text": "t", "source": "s", "measure": "m", "cells": {"f": "a"}}
     claims = (
-        studies.Gain(**keys, than=({"f": "b"},), along="k"),
+        studies.Above(**keys, than=({"f": "b"},), along="k"),
         studies.Trend(**keys, along="k", rises=False),
         studies.Within(**keys, than=({"f": "b"},), low=-2.5, high=10.0),
     )

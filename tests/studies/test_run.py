@@ -107,7 +107,7 @@ def test_a_changed_config_is_stale_until_asked_for(tmp_path, work):
     new = study(tmp_path, cells=(Cell({"value": 1.0}, changed), old.cells[1]))
     assert studies.run(new, work) == 0
     assert len(calls(tmp_path)) == 6
-    text = studies.overview(studies.Opened("counted", "small", new, ()), work)
+    text = studies.overview(studies.Opened("counted", "small", new, ()), work, studies.Options())
     assert "stale     value 1.0, seed 0: networks was 1 and is 2" in text
     assert "6 runs: 3 stale, 3 finished" in text
     page = studies.page(numbers(new, work), "x.svg")
@@ -139,37 +139,57 @@ def test_another_commit_and_fields_that_do_not_matter_are_not_stale(tmp_path, wo
         return study(tmp_path, cells=[studies.trained({"f": 1}, config)])
 
     [place, *_] = studies.places(of(config), work)
-    place.folder.parent.mkdir(parents=True)
+    place.link.parent.mkdir(parents=True)
     place.file("json").write_text(json.dumps({"task": place.task, "commit": "another"}))
     free = {"train.seed": 7, "train.log_every": 3, "checkpoint.keep": 9, "mesh.data": 1}
     assert states(of(studies.changed(config, free)), work) == {"finished", "missing"}
     assert states(of(studies.changed(config, {"train.batch_size": 8})), work) == {"stale", "missing"}
 
 
-def test_a_folder_begun_with_another_config_is_begun_anew(tmp_path, work):
-    """A run that was stopped does not go on with another config, and goes on with the same, also one that was stale."""
-    cells = [Cell(c.factors, dataclasses.replace(c.task, networks=2)) for c in study(tmp_path).cells]
-    other = study(tmp_path, cells=cells)
-    [place, *_] = studies.places(other, work)
+def test_studies_share_the_runs_of_the_same_task(tmp_path, work):
+    """Finished runs and those that were stopped; a changed task begins anew, its old work is left to the others."""
+    first, second = work / "first", work / "second"
+    studies.run(study(tmp_path), first)
+    more = study(tmp_path, values=(2.0, 3.0), seeds=2)
+    assert [studies.look(place).state for place in studies.places(more, second)] == ["finished"] * 2 + [
+        "missing"
+    ] * 2
+    (tmp_path / "calls.stop").touch()
+    with pytest.raises(training.Interrupted):
+        studies.run(more, second)
+    (tmp_path / "calls.stop").unlink()
+    [*_, place, _] = studies.places(more, second)
+    (place.folder / "half").touch()
+    assert studies.run(study(tmp_path, values=(3.0,), seeds=2), first) == 0  # goes on with it
+    assert calls(tmp_path)[6:] == ["3 0", "3 1"]
+    assert (first / "cells" / "value-3.0" / "0" / "half").exists()
+    assert studies.run(more, second) == 0
+    assert len(calls(tmp_path)) == 8
+    assert [cell["intervals"]["score"]["mean"] for cell in numbers(more, second)["cells"]] == [2.5, 3.5]
 
-    def stopped(*, again: bool) -> None:
-        (tmp_path / "calls.stop").touch()
-        with pytest.raises(training.Interrupted):
-            studies.run(study(tmp_path), work, again=again)
-        (tmp_path / "calls.stop").unlink()
-        (place.folder / "half").touch()
+    cells = [Cell(cell.factors, dataclasses.replace(cell.task, networks=2)) for cell in more.cells]
+    other = dataclasses.replace(more, cells=cells)
+    assert studies.run(other, second) == studies.run(other, second, again=True) == 0
+    assert not (second / "cells" / "value-3.0" / "0" / "half").exists()
+    assert len(calls(tmp_path)) == 12
+    assert states(study(tmp_path), first) == {"finished"}
 
-    stopped(again=False)
-    studies.run(other, work)
-    assert not (place.folder / "half").exists()
-    stopped(again=True)  # stale
-    studies.run(study(tmp_path), work, again=True)
-    assert (place.folder / "half").exists()
+
+def test_hours_are_those_of_finished_runs_on_two_cores(tmp_path, work):
+    of, options = study(tmp_path), studies.Options(only="value=1")
+    opened = studies.Opened("counted", "small", of, ())
+    assert "cost: nothing was run; cost of all: none" in studies.overview(opened, work, options)
+    studies.run(of, work, only="value=1")
+    for seed, place in enumerate(studies.places(of, work)[:3]):
+        record = json.loads(place.file("json").read_text()) | {"seconds": 3600.0 * (seed + 1), "cores": 1}
+        place.file("json").write_text(json.dumps(record))
+    text = studies.overview(opened, work, studies.Options())
+    assert "cost: 3 hours on 2 cores for the 3 runs left, by 3 that are finished" in text
 
 
 def test_another_process_is_not_disturbed(tmp_path, work):
     """Cells and seeds that are locked are left to their process, the others are run."""
-    cell = work / "cells" / "value-1.0"
+    cell = studies.places(study(tmp_path), work)[0].folder.parent
     with training.locked(cell), training.locked(cell, ".1.lock"):
         assert studies.run(study(tmp_path), work) == 0
     assert calls(tmp_path) == ["2 0", "2 1", "2 2", "1 0", "1 2"]  # helps where another process is behind
@@ -178,7 +198,7 @@ def test_another_process_is_not_disturbed(tmp_path, work):
 def test_names_that_differ_in_signs_have_folders_of_their_own(tmp_path):
     cells = [Cell({"loss": name}, Counted(value=1, counter="x")) for name in ("f(a)", "f[a]", "F a")]
     places = studies.places(study(tmp_path, cells=cells, seeds=1), tmp_path)
-    folders = [place.folder.parent.name for place in places]
+    folders = [place.link.parent.name for place in places]
     assert len({folder.casefold() for folder in folders}) == 3
 
 
@@ -196,7 +216,13 @@ def test_files_of_a_study(tmp_path, work):
     text = path.read_text()
     assert "mvcl study counted --scale small --data x.npz" in text  # no folder of this machine
     assert "| value 2.0 | score | value 1.0 | +1.00 [+1.00, +1.00] | 3 |" in text
-    assert "| two is more | here | score | **holds** |" in text
+    # 2, 3 and 4 against 1 of the untrained encoder: 2 ± 2.5
+    assert "## Not trained" in text
+    assert "\n| value 1.0 | all |\n| value 2.0 | all |\n\n" in text
+    end = (
+        "**cannot tell** | value 2.0 - value 1.0: +1.00 ± 0.00, 3 seeds, not trained: value 2.0; value 1.0 |"
+    )
+    assert f"| two is more | here | score | {end}" in text
     assert content["baselines"] == {"untrained encoder": {"score": 1.0}}
     assert content["versions"]["jax"] == jax.__version__
     arguments = ("counted", "--only", "value=a / b", "--scale", "smoke", "--only=value=1")
@@ -243,8 +269,34 @@ def test_a_value_is_compared_with_the_better_baseline(work, better, raw, separat
     studies.run(of, work)
     content = numbers(of, work)
     assert [cell["separates"]["m"] for cell in content["cells"]] == separates
+    assert [*content["not_trained"]] == []  # m is no share
     shared = {"untrained encoder": {"m": 0.5}, "raw input": {"m": raw[0]}}
     assert content["baselines"] == (shared if len(set(raw)) == 1 else {})
+
+
+@pytest.mark.parametrize(
+    ("losses", "last", "at_chance"),
+    [
+        ([5.0, 4.98], 4.98, True),
+        ([5.0, 4.9], 4.9, False),
+        ([4.0, 5.0], 5.0, False),  # a queue that fills up: it learned something
+        ([5.0], 5.0, False),  # one epoch
+    ],
+)
+def test_a_loss_that_stays_is_at_chance(tmp_path, losses, last, at_chance):
+    (tmp_path / "evaluation.json").write_text('{"rows": {}}')
+    lines = [
+        {"epoch": e + part, "loss": x + part - 0.75} for e, x in enumerate(losses) for part in (0.5, 1.0)
+    ]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    [values] = studies.results(tmp_path)
+    assert values["loss"] == pytest.approx(last)
+    assert ("loss, first epoch" in values) == (len(losses) > 1)
+    assert _table._at_chance({0: values}) == at_chance
+    cell = {"separates": {"m": True, "n": None}, "at_chance": at_chance}
+    of = study(tmp_path, measures=[Measure("m", percent=True), Measure("n")])
+    assert _table._not_trained(cell, of) == ["m", "n"] * at_chance
+    assert _table._not_trained({"separates": {"m": False, "n": None}}, of) == ["m", "n"]
 
 
 def saved(folder: Path, text: str) -> Path:

@@ -19,7 +19,7 @@ def test_a_study_runs_at_its_smoke_scale(file: Path, tmp_path: Path):
     command = [sys.executable, "-m", "mvcl", "study", file.stem, *options]
     ended = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=900)
     assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
-    content = json.loads((tmp_path / "w" / f"{file.stem}.json").read_text())
+    content = json.loads((tmp_path / "w" / f"{file.stem}_smoke" / f"{file.stem}.json").read_text())
     assert {state for cell in content["cells"] for state in cell["status"].values()} == {"finished"}
     for cell in content["cells"]:
         for measure in content["measures"]:
