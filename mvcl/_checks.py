@@ -1,7 +1,7 @@
 """Argument checks. Each raises a `ValueError` with the argument's name, its requirement and the value given."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
 from typing import Any, TypeVar
 
@@ -147,7 +147,10 @@ def _array_like(name: str, value: ArrayLike) -> jax.Array:
     try:
         return jnp.asarray(value)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be an array of numbers, got {type(value).__name__}: {error}") from None
+        stack = "; stack the views of a dict, jnp.stack(list(z.values()))" * isinstance(value, Mapping)
+        raise ValueError(
+            f"{name} must be an array of numbers, got {type(value).__name__}: {error}{stack}"
+        ) from None
 
 
 def option(name: str, value: str, options: Iterable[str]) -> str:

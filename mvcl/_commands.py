@@ -13,7 +13,8 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from mvcl import _buckets, _configs, _progress, evaluation, models, studies, training
+from mvcl import _buckets, _configs, _progress, evaluation, studies, training
+from mvcl._of_run import OfRun, embed, export, geometry, neighbours, start  # noqa: F401
 
 
 def train(arguments: list[str]) -> None:
@@ -183,33 +184,6 @@ def study(arguments: list[str]) -> int:
     return int(unfinished > 0)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _OfRun:
-    """Options of the commands that open a run."""
-
-    run: Path
-    """Folder of the run."""
-    checkpoint: str = "latest"
-    """`latest`, `best`, or a step."""
-    network: Literal["config", "online", "momentum"] = "config"
-    """Network to use, for methods with a momentum encoder or teacher; `config` uses the method's `evaluate` field."""
-    config: str | None = None
-    """Its config (`FILE.py` or `FILE.py:VARIANT`); needed if the run uses functions or classes from outside mvcl."""
-
-    def open(self, **options: Any) -> tuple[Any, Any, Path | None]:
-        """The run, its state, and its folder if the network is the one that training evaluates."""
-        folder = _configs.run_folder(self.run)
-        start()
-        if self.config is not None:
-            training.load(self.config)  # the run's config may name its code
-        run, state = training.open_run(folder, self.checkpoint, self.network, **options)
-        as_trained = self.checkpoint == "latest" and self.network == "config"
-        return run, state, folder if as_trained else None
-
-
-_Opened = Annotated[_OfRun, tyro.conf.arg(name="")]
-
-
 def evaluate(arguments: list[str]) -> None:
     """Evaluate a run's encoder, or one from a file of weights, the untrained encoder and the raw input.
 
@@ -221,7 +195,7 @@ def evaluate(arguments: list[str]) -> None:
     if any(argument.partition("=")[0] == "--weights" for argument in arguments):
         name = _first(arguments, "mvcl evaluate CONFIG --weights FILE; `mvcl configs` lists configs")
         return training.with_config(_evaluate_weights, training.load(name), f"evaluate {name}", arguments[1:])
-    of = tyro.cli(_OfRun, args=arguments, prog="mvcl evaluate", config=(tyro.conf.PositionalRequiredArgs,))
+    of = tyro.cli(OfRun, args=arguments, prog="mvcl evaluate", config=(tyro.conf.PositionalRequiredArgs,))
     run, state, folder = of.open()
     rows = training.evaluate(run, state, folder)
     print(f"step {int(state['step'])} of {of.run}\n\n{evaluation.evaluation_table(rows)}")
@@ -252,65 +226,6 @@ def _evaluate_weights(
     print(f"weights {run.weights}\n\n{evaluation.evaluation_table(table)}")
 
 
-def embed(
-    of: _Opened,
-    *,
-    split: str = "test",
-    out: Path = Path("embeddings.npz"),
-    views: int = 0,
-    output: Literal["config", "encoder", "head", "views", "head_views"] = "config",
-) -> None:
-    """Write the features of a split, and print their rank, uniformity and alignment.
-
-    OUT has the arrays features, (n, d) or with --views (n, views, d), labels (n,) and class_names; OUT with the
-    ending .json has the measures.
-
-    Args:
-      split: `train` or `test`.
-      out: File to write.
-      views: Random views of each image, drawn by the policies of training; 0: one vector of each example, as evaluated.
-      output: Output to write, the encoder's or the head's; `config` uses evaluation.features. Koromilas 2025 measures
-        the head's.
-    """
-    run, state, _ = of.open(output=output)
-    place = _buckets.path(out)
-    shape, measures = training.embed(run, state, split, place, views=views)
-    size = " x ".join(map(str, shape))
-    print(f"{place}: features {size} of split {split}, step {int(state['step'])}")
-    print(f"\n{evaluation.evaluation_table({run.config.evaluation.features: measures})}")
-
-
-def geometry(
-    of: _Opened,
-    *,
-    split: str | None = None,
-    views: int | None = None,
-    examples: int = 10_000,
-    out: Path | None = None,
-) -> None:
-    """Measure the embeddings of the views of a split: how they fill the sphere, and how far views are apart.
-
-    At the encoder and the head, of each view, each pair of views and all together: rank, effective rank, LiDAR,
-    uniformity, alignment, spectrum, and the cosines of positives and negatives. Written as .json, which the report of
-    the run shows and draws.
-
-    Args:
-      split: `train` or `test`; None: the last split that the evaluation uses, usually `test`.
-      views: Random views of each image, drawn by the policies of training; None: as many as in training.
-      examples: Most examples to embed, a fixed random sample.
-      out: The .json file to write; None: RUN/geometry.json for the newest checkpoint, and no file for another.
-    """
-    if out is not None and out.suffix != ".json":
-        raise ValueError(f"--out must be a .json file, got {out}")
-    run, state, folder = of.open()
-    place = folder and folder / "geometry.json" if out is None else _buckets.path(out)
-    found = training.geometry(run, state, place, split=split, views=views, examples=examples)
-    print(f"step {found.step} of {of.run}, {found.examples:,} examples of split {found.split}\n")
-    print(evaluation.evaluation_table(found.results()))
-    if place is not None:
-        print(f"\n{place}")
-
-
 def report(runs: tuple[Path, ...], *, out: Path | None = None) -> None:
     """Write a page for one run, or one that compares several.
 
@@ -327,19 +242,6 @@ def report(runs: tuple[Path, ...], *, out: Path | None = None) -> None:
     with _progress.during("writing the report"):
         page = report.write_report(folders, place if out is None else _buckets.path(out))
     print(page)
-
-
-def export(of: _Opened, *, out: Path = Path("encoder.safetensors")) -> None:
-    """Write the encoder's weights as safetensors, under torchvision's (ResNet) or timm's (ViT) names.
-
-    Args:
-      out: File to write.
-    """
-    run, state, _ = of.open()
-    encoder, place = training.one_encoder(run, state), _buckets.path(out)
-    with _progress.during(f"writing {place}"):
-        models.export(encoder, run.config.encoder, place)
-    print(f"{place}: {models.parameter_count(encoder):,} parameters of step {int(state['step'])}")
 
 
 def data(arguments: list[str]) -> None:
@@ -383,15 +285,6 @@ def configs(*, copy: str | None = None, out: Path | None = None) -> None:
         width = max(map(len, found), default=0)
         for variant, text in found.items():
             print(f"    {variant:<{width}}  {text}")
-
-
-def start(distributed: Any = None) -> None:
-    """Connect to the other processes, if any, and turn on the compilation cache."""
-    import absl.logging
-
-    absl.logging.set_verbosity(absl.logging.FATAL)  # errors still raise exceptions
-    training.join(training.Distributed() if distributed is None else distributed)
-    training.compilation_cache()
 
 
 def _write_results(file: Path, results: Any) -> None:

@@ -5,14 +5,16 @@ import gc
 import inspect
 import os
 import sys
+import sysconfig
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 
 import mvcl
 from mvcl import _configs
 
 COMMANDS = (
-    *("train", "evaluate", "finetune", "embed", "geometry"),
+    *("train", "evaluate", "finetune", "embed", "neighbours", "geometry"),
     *("report", "study", "export", "data", "configs"),
 )
 
@@ -64,7 +66,7 @@ def overview() -> str:
     from mvcl import _commands
 
     documented = ((name, inspect.getdoc(getattr(_commands, name)) or "") for name in COMMANDS)
-    commands = [f"  mvcl {name:9} {text.partition(chr(10))[0]}\n" for name, text in documented]
+    commands = [f"  mvcl {name:10} {text.partition(chr(10))[0]}\n" for name, text in documented]
     return (
         "usage: mvcl COMMAND ...\n\nMulti-view contrastive representation learning.\n\n"
         f"{''.join(commands)}\n"
@@ -72,8 +74,21 @@ def overview() -> str:
     )
 
 
+def _place(error: Exception) -> str:
+    """File and line of the user's own code that is deepest in the traceback; empty if there is none."""
+    ours = (str(Path(mvcl.__file__).parent), str(_configs.CONFIGS), sys.base_prefix, sys.prefix, "<")
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [
+        frame for frame in frames if not frame.filename.startswith((*ours, *sysconfig.get_paths().values()))
+    ]
+    return f"{own[-1].filename}, line {own[-1].lineno}" if own else ""
+
+
 def _one_line(error: Exception) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
+    text, place = " ".join(str(error).split()) or type(error).__name__, _place(error)
+    if place and not isinstance(error, OSError):
+        known = isinstance(error, (ValueError, RuntimeError))
+        return f"{text} ({place})" if known else f"{place}: {type(error).__name__}: {text}"
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return f"{text}: free disk space, then repeat the command to resume from the newest checkpoint"
     if isinstance(error, OSError) and error.errno in (errno.EROFS, errno.EACCES):

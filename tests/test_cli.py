@@ -95,6 +95,33 @@ def test_embed_writes_features_and_measures(trained, tmp_path, capsys):
     assert run("embed", trained, "--views", -1) == 2
 
 
+def test_embeds_and_finds_new_rows_without_the_data(trained, tmp_path, capsys):
+    images = training.load(trained).data.open()["test"].arrays[0]
+    np.savez(tmp_path / "new.npz", images=images[4:8, ..., 0])
+    np.savez(tmp_path / "all.npz", images=images[..., 0])
+    for name in ("new", "all"):
+        command = (
+            "embed",
+            trained,
+            "--data.path",
+            tmp_path / f"{name}.npz",
+            "--out",
+            tmp_path / f"z_{name}.npz",
+        )
+        assert run(*command) == 0
+    new, every = (np.load(tmp_path / f"z_{name}.npz") for name in ("new", "all"))
+    np.testing.assert_allclose(new["features"], every["features"][4:8], atol=1e-6)
+    assert list(new["ids"]) == ["0", "1", "2", "3"]
+    capsys.readouterr()
+    assert (
+        run("neighbours", trained, tmp_path / "new.npz", "--data.path", tmp_path / "all.npz", "--count", 1)
+        == 0
+    )
+    assert [line.split()[-1] for line in capsys.readouterr().out.splitlines()][1::2] == ["4", "5", "6", "7"]
+    assert run("embed", trained, "--data.path", tmp_path / "none") == 2
+    assert "does not exist" in capsys.readouterr().err
+
+
 def test_geometry_and_report_write_their_files(trained, tmp_path, capsys):
     assert run("geometry", trained, "--examples", 20) == 0
     said = capsys.readouterr().out

@@ -26,6 +26,7 @@ ALLOWED = {
     "studies": {"training", "metrics"},
     "cli": {"training", "data"},
     "_commands": {"training", "evaluation", "report", "data", "models", "studies"},
+    "_of_run": {"training", "evaluation", "data", "models"},
     "__main__": {"cli"},
 }
 ROOT_PRIVATE = {path.stem for path in ROOT.glob("_*.py")}

@@ -31,6 +31,8 @@ _IN_MEMORY_BYTES, _SMALL = 1 << 28, 1 << 22
 _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 _MOST_CLASSES = 1_000_000
 _ALIASES = {f"x_{part}": f"{part}_images" for part in ("train", "test")}
+IMAGE_ARRAYS = (*_ALIASES, *_ALIASES.values())
+"""Names of the images of a split in an .npz file."""
 _ALIASES |= {f"y_{part}": f"{part}_labels" for part in ("train", "test")}
 Shape = tuple[int | None, int | None, int]
 

@@ -71,12 +71,15 @@ class Tables:
         if self.skip_last < 0:
             raise ValueError(f"data.skip_last must be at least 0, got {self.skip_last}")
         with _files.reading(path, "table of features"):
+            return splits_of(self.read(path), self, self.scaling_file, self.skip_last)
+
+    def read(self, path: Path, least: int = 2) -> Raw:
+        """Views, labels and ids of a file or folder, as they are there; `least` views at least."""
+        with _files.reading(path, "table of features"):
             if path.is_dir():
-                raw = _of_folder(path, self.labels)
-            else:
-                found = _read_mat(path) if suffix == ".mat" else _files.read_npz(path)
-                raw = _of_matrices(found, self.labels)
-            return splits_of(raw, self, self.scaling_file, self.skip_last)
+                return _of_folder(path, self.labels, least)
+            found = _read_mat(path) if path.suffix.lower() == ".mat" else _files.read_npz(path)
+            return _of_matrices(found, self.labels, least)
 
     def expected(self) -> Outline | None:
         """The published size of a few tables, by file name; None if views are chosen by other names."""
@@ -142,7 +145,7 @@ def _plain_hdf5(item: Any) -> Any:
     return np.asarray(value).T
 
 
-def _of_matrices(found: Mapping[str, Any], wanted: str) -> Raw:
+def _of_matrices(found: Mapping[str, Any], wanted: str, least: int = 2) -> Raw:
     """Find views and labels among named variables; a list is a cell array."""
     label_name = _label_name(found, wanted)
     labels = None if label_name is None else _vector(found[label_name], label_name)
@@ -158,7 +161,7 @@ def _of_matrices(found: Mapping[str, Any], wanted: str) -> Raw:
     else:
         views = {name: value for name, value in rest.items() if np.ndim(value) == 2}
     has = ", ".join(f"{name} {_shape(value)}" for name, value in found.items()) or "nothing"
-    if len(views) < 2:
+    if len(views) < least:
         raise ValueError(f"it has no cell array X of views and no matrices X1, X2, ...; it has {has}")
     for name, value in views.items():
         numbers = isinstance(value, np.ndarray) and value.dtype.kind in "biuf"
@@ -205,20 +208,20 @@ def _vector(value: Any, name: str) -> np.ndarray:
 # A folder with one file per view
 
 
-def _of_folder(folder: Path, wanted: str) -> Raw:
+def _of_folder(folder: Path, wanted: str, least: int) -> Raw:
     files = {
         file.stem: file
         for file in sorted(folder.iterdir())
         if file.suffix.lower() in (".csv", ".parquet", ".npy") and not file.name.startswith(".")
     }
     npy = [file.suffix.lower() == ".npy" for file in files.values()]
-    if len(files) < 2 or any(npy) != all(npy):
+    if len(files) < least or any(npy) != all(npy):
         raise ValueError(
             f"{folder} must hold a .csv or .parquet file for each view, or a .npy file for each, got {len(files)} files"
         )
     tracked = _progress.track(files.items(), f"reading {folder}", len(files), "files")
     if all(npy):
-        return _of_matrices({stem: _files.read_npy(file) for stem, file in tracked}, wanted)
+        return _of_matrices({stem: _files.read_npy(file) for stem, file in tracked}, wanted, least)
     tables = {stem: _read_table(file) for stem, file in tracked}
     column = _shared_column(tables)
     for stem, table in tables.items():

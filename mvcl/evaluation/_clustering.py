@@ -186,8 +186,8 @@ class Clustering(Evaluation):
     def measure_trained(
         self, features: Arrays, splits: Splits, augmented: Augmented, folder: Path | None
     ) -> list[Result]:
-        """`measure`; writes clusters.csv: id, label, cluster from all views, and cluster from each view of each
-        example; and its cluster from all views at each step of refresh.jsonl, if there is one."""
+        """`measure`; writes centres.npz, for new rows, and clusters.csv: id, label, cluster from all views, and cluster
+        from each view of each example; and its cluster from all views at each step of refresh.jsonl, if there is."""
         if folder is not None:
             self._write_clusters(folder, features["train"], splits["train"])
         return self.measure(features, splits)
@@ -202,8 +202,10 @@ class Clustering(Evaluation):
         for name, (rows, found) in (whole | single).items():
             if name == "cluster" or len(rows) >= clusters:
                 column: Any = np.full(len(x), "", object)
-                column[rows] = metrics.k_means(found, clusters, **self._k_means())[0]
+                column[rows] = labels = metrics.k_means(found, clusters, **self._k_means())[0]
                 columns[name] = column
+                if name == "cluster":
+                    _files.save_arrays(folder / "centres.npz", centres=metrics.centres(found, labels))
         records = folder / "refresh.jsonl"
         for text in records.read_text().splitlines() if records.is_file() else ():
             if not text.endswith("}"):  # a killed run may leave part of a line

@@ -24,11 +24,22 @@ Microbatches = tuple[Callable[[Inputs], Inputs], Callable[[jax.Array], jax.Array
 LossAndMore = tuple[jax.Array, tuple[Any, jax.Array, Measures]]
 
 
+def built(encoder: models.EncoderConfig, shape: tuple[int, ...], **options: Any) -> Any:
+    """An encoder for inputs of a shape; `ValueError` if it does not say how many features it has."""
+    found = encoder.build(shape, **options)
+    if not hasattr(found, "features"):
+        raise ValueError(
+            f"an encoder has an attribute `features`, the length of its output; {type(found).__name__}, which "
+            f"{type(encoder).__name__}.build returns, has none: set self.features in its __init__"
+        )
+    return found
+
+
 class Network(nnx.Module):
     """An encoder followed by a head."""
 
     def __init__(self, spec: "Specification", shape: tuple[int, ...], rngs: nnx.Rngs) -> None:
-        self.encoder = spec.encoder.build(shape, dtype=spec.dtype, rngs=rngs)
+        self.encoder = built(spec.encoder, shape, dtype=spec.dtype, rngs=rngs)
         self.head = spec.head.build(self.encoder.features, dtype=spec.dtype, rngs=rngs)
 
 

@@ -11,7 +11,16 @@ import numpy as np
 from flax import nnx
 
 from mvcl import losses, models
-from mvcl.methods._method import Batch, Inputs, Learner, LossAndMore, Module, Specification, check_encoder
+from mvcl.methods._method import (
+    Batch,
+    Inputs,
+    Learner,
+    LossAndMore,
+    Module,
+    Specification,
+    built,
+    check_encoder,
+)
 from mvcl.methods._objective import Measures, OfViews
 
 
@@ -26,7 +35,7 @@ class Networks(nnx.Module):
         rngs: nnx.Rngs,
     ) -> None:
         options: dict[str, Any] = {"dtype": spec.dtype, "rngs": rngs}
-        self.encoder = nnx.List([e.build(s, **options) for e, s in zip(encoders, spec.shapes, strict=True)])
+        self.encoder = nnx.List([built(e, s, **options) for e, s in zip(encoders, spec.shapes, strict=True)])
         self.head = nnx.List([spec.head.build(encoder.features, **options) for encoder in self.encoder])
         both = [x.features + y.features for x, y in combinations(self.encoder, 2)]
         self.fusion = nnx.List([fusion.build(width, **options) for width in both] if fusion else [])

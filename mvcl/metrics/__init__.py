@@ -33,8 +33,10 @@ if TYPE_CHECKING:
     )
     from mvcl.metrics._neighbours import (
         adjusted_rand_index,
+        centres,
         clustering_accuracy,
         k_means,
+        nearest_centre,
         normalized_mutual_information,
         purity,
         recall_at,

@@ -240,6 +240,16 @@ def k_means(
     return found.labels_.astype(np.int32), float(np.ldexp(float(found.inertia_), 2 * exponent))
 
 
+def centres(features: np.ndarray, clusters: np.ndarray) -> np.ndarray:
+    """(c, d): the mean of the (n, d) features of each cluster, of (n,) cluster numbers, in the order of the numbers."""
+    return np.stack([features[clusters == number].mean(0) for number in np.unique(clusters)])
+
+
+def nearest_centre(features: np.ndarray, centres: np.ndarray) -> np.ndarray:
+    """(n,): the centre, of (c, d), with the least Euclidean distance to each of (n, d) features."""
+    return np.argmin((centres**2).sum(1) - 2 * features @ centres.T, axis=1)
+
+
 def clustering_accuracy(labels: ArrayLike, clusters: ArrayLike) -> float:
     """Clustering accuracy: share of correct samples under the best one-to-one matching of clusters and classes.
 

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from mvcl import _progress, data, metrics, models
+from mvcl import _buckets, _progress, data, metrics, models
 from mvcl.training import _optimizers
 from mvcl.training._config import Config, suited_to
 from mvcl.training._program import Program, build
@@ -97,7 +97,9 @@ def estimate(config: Config) -> Estimate:
         with _progress.during("opening the data"):
             outline = config.data.open()["train"].outline
     except ValueError as error:
-        known = data.expected(config.data)
+        known, path = data.expected(config.data), getattr(config.data, "path", "")
+        if path and (known is None or _buckets.path(path).exists()):
+            raise  # it is mistyped, or damaged
         assumed = f"the data are missing ({error}): "
         if known is None:  # the assumed epoch length affects schedules, not the cost of a step
             assumed += "assumed 3 channels and host crops; epochs are not counted"

@@ -76,7 +76,7 @@ class Encoder:
             parts = [self(np.stack([given[row] for row in of]), output=output) for of in rows.values()]
             return np.concatenate(parts)[np.argsort(np.concatenate(list(rows.values())))]
         split, mean = self.split(given, mask), output == "mean"
-        found = self._encoded(split, self.state, "encoder" if mean and not spec.given else output)
+        found = self.encode(split, "encoder" if mean and not spec.given else output)
         if not mean or not spec.given:
             return found
         there = np.ones((len(split), len(self.views)), bool) if split.present is None else split.present
@@ -88,6 +88,10 @@ class Encoder:
         """Arrays, as in a call, as a split of the run, with its scaling."""
         scaling = self.run.kept.get("scaling", {})
         return data.split_of_arrays(given, mask=mask, spec=self.run.outline.spec, scaling=scaling)
+
+    def encode(self, split: data.Split, output: Output = "config") -> np.ndarray:
+        """Features of the examples of a split that has the shapes of the run's."""
+        return self._encoded(split, self.state, output)
 
     def preprocess(self, given: Any) -> Any:
         """What `module.encoder` takes: images at its size, normalised, (n, side, side, C); or a tuple of scaled views,

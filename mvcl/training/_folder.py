@@ -22,7 +22,7 @@ from jax.experimental import multihost_utils
 from orbax.checkpoint.checkpoint_managers import preservation_policy
 
 from mvcl import _buckets, _files, _progress, data
-from mvcl.training import _serialise
+from mvcl.training import _optimizers, _serialise
 from mvcl.training._config import Config, free
 
 State = Any
@@ -78,42 +78,49 @@ def claim(workdir: Path, config: Config, splits: Mapping[str, data.Split]) -> No
             raise ValueError(
                 f"--workdir {workdir} has files ({', '.join(unexpected[:3])}) but no run; choose an empty folder"
             )
-    first = splits["train"]
-    digests = {
-        name: split.digest() for name, split in splits.items() if split is not first or name == "train"
-    }
-    if not path.is_file():
-        _files.write_whole(path, _serialise.to_json(config))
-    given = _serialise.tree(config)
-    with _files.reading(path, "config"):
-        saved = _files.read_json(path)
-        old, before = _serialise.flatten(saved), _serialise.digests(saved)
-    differing = differences(old, _serialise.flatten(given), free("resume"))
-    if differing:
-        more = f" (and {len(differing) - 3} more)" if len(differing) > 3 else ""
-        raise ValueError(
-            f"--workdir {workdir} belongs to another config: {'; '.join(differing[:3])}{more}. "
-            "Choose another --workdir, or pass the same options to resume it"
-        )
-    now = _serialise.digests(given)
-    for name, digest in before.items():
-        if digest != now.get(name):
-            _progress.line(
-                f"{name} has changed since this run started (digest {digest}, now {now.get(name)}); the run resumes "
-                "with the new code"
-            )
+    train = splits["train"]
+    digests = {name: of.digest() for name, of in splits.items() if of is not train or name == "train"}
+    if path.is_file():
+        _check_same(workdir, config)
     before = _files.read_json(kept)["digests"] if kept.is_file() else digests
     if changed := [name for name, digest in before.items() if digest != digests.get(name)]:
         raise ValueError(
             f"--workdir {workdir} was trained on other data: split {changed[0]} differs in its contents, or its files "
             f"in size or time. Choose another --workdir; if these are copies of the same files, remove {kept}"
         )
-    if saved != given:
-        _files.write_whole(path, _serialise.to_json(config))
+    _files.write_whole(path, _serialise.to_json(config))
     if not kept.is_file():
-        outline = dataclasses.asdict(first.outline) | {"class_names": first.class_names}
-        record = {"digests": digests, **outline, "scaling": first.scaling, "folder": str(Path.cwd())}
+        outline = dataclasses.asdict(train.outline) | {"class_names": train.class_names}
+        record = {"digests": digests, **outline, "scaling": train.scaling, "folder": str(Path.cwd())}
         _files.write_whole(kept, json.dumps(record) + "\n")
+
+
+def _check_same(workdir: Path, config: Config) -> None:
+    """Raise `ValueError` if the config may not resume the folder's run; log which user code has changed."""
+    with _files.reading(workdir / "config.json", "config"):
+        saved = _files.read_json(workdir / "config.json")
+        old, before = _serialise.flatten(saved), _serialise.digests(saved)
+    given = _serialise.tree(config)
+    new, now = _serialise.flatten(given), _serialise.digests(given)
+    differing = differences(old, new, free("resume"))
+    longer = [name for name in ("train.epochs", "train.steps") if 0 < (old[name] or 0) < (new[name] or 0)]
+    steps = all(line.partition(" ")[0] in longer for line in differing)
+    momenta = {getattr(config.method, name, None) for name in ("momentum", "end_momentum")}
+    if differing and not (steps and len(momenta) == 1 and _optimizers.constant(config.optimizer)):
+        more = f" (and {len(differing) - 3} more)" if len(differing) > 3 else ""
+        why = (
+            "; the learning rate or momentum is scheduled to the run's end: only constant ones go on" * steps
+        )
+        raise ValueError(
+            f"--workdir {workdir} belongs to another config: {'; '.join(differing[:3])}{more}{why}. "
+            "Choose another --workdir, or pass the same options to resume it"
+        )
+    for name, digest in before.items():
+        if digest != now.get(name):
+            _progress.line(
+                f"{name} has changed since this run started (digest {digest}, now {now.get(name)}); the run resumes "
+                "with the new code"
+            )
 
 
 def differences(old: dict[str, Any], new: dict[str, Any], free: tuple[str, ...] = ()) -> list[str]:
@@ -198,6 +205,9 @@ class Checkpoints:
             sys.unraisablehook = hook
         self._folder, self._scores = folder, scores
         self._place = folder if _buckets.is_remote(folder) else folder.absolute()
+        logger = logging.getLogger("absl")
+        level = logger.level
+        logger.setLevel(logging.ERROR)  # orbax warns of what `read_only` means
         options = ocp.CheckpointManagerOptions(
             preservation_policy=preservation_policy.AnyPreservationPolicy(
                 [preservation_policy.LatestN(keep), self]
@@ -205,10 +215,7 @@ class Checkpoints:
             cleanup_tmp_directories=not read_only,
             read_only=read_only,
         )
-        logger = logging.getLogger("absl")
-        level = logger.level
         try:
-            logger.setLevel(logging.ERROR)  # orbax warns of what `read_only` means
             self._manager = ocp.CheckpointManager(self._place, options=options)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
             raise DamagedCheckpoints(

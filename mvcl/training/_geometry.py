@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mvcl import _files, _progress, augment, data, evaluation
+from mvcl import _files, _progress, augment, data, evaluation, metrics
 from mvcl.training import _evaluate, _program
 from mvcl.training._run import Run, host_crop
 
@@ -139,9 +139,16 @@ def _embedded(
 
 
 def embed(
-    run: Run, state: _program.State, split: str, out: Path, *, views: int = 0
+    run: Run,
+    state: _program.State,
+    split: str,
+    out: Path,
+    *,
+    views: int = 0,
+    centres: np.ndarray | None = None,
 ) -> tuple[tuple[int, ...], list[evaluation.Result]]:
-    """Write features, labels and class names of a split as .npz, and the measures of the features beside it as .json.
+    """Write features, labels, class names, ids (or files, or rows) and, if views are missing, `present` of a split as
+    .npz, and the measures of the features beside it as .json.
 
     Args:
       run, state: as from `open_run`; the features are the output that run.config.evaluation.features names.
@@ -149,6 +156,7 @@ def embed(
       out: the .npz file.
       views: 0 for one vector of each example, as evaluated; else random views of each image, by the policies of
         training.
+      centres: (c, d) of clusters; the file then has the nearest of each row, `clusters`.
 
     Returns:
       The shape of the features, (n, d) or (n, views, d), and the means of `evaluation.geometry` over the views.
@@ -173,8 +181,11 @@ def embed(
         measured = evaluation.geometry(list(by_view), seed=run.config.evaluation.seed).results()
         measures = measured["mean" if len(by_view) > 1 else "view 1"]
     if jax.process_index() == 0:
-        names = np.asarray(readable.class_names)
-        _files.save_arrays(out, features=features, labels=readable.labels, class_names=names)
+        more = {"labels": readable.labels, "class_names": np.asarray(readable.class_names)}
+        more["ids"] = np.asarray(readable.named)
+        more |= {} if readable.present is None else {"present": readable.present}
+        more |= {} if centres is None else {"clusters": metrics.nearest_centre(features, centres)}
+        _files.save_arrays(out, features=features, **more)
         text = json.dumps([dataclasses.asdict(result) for result in measures], indent=1)
         _files.write_whole(out.with_suffix(".json"), text + "\n")
     return np.shape(features), measures

@@ -170,6 +170,12 @@ def build(
     return rule, learning_rate
 
 
+def constant(optimizer: Optimizer) -> bool:
+    """Whether the update of a step does not depend on the number of steps of the run."""
+    same = optimizer.reference_batch is None and optimizer.end_learning_rate == optimizer.learning_rate
+    return same and not optimizer.warmup_share and optimizer.end_weight_decay is None
+
+
 def peak(optimizer: Optimizer, examples: int) -> float:
     """The peak learning rate for a batch of so many examples."""
     ratio = examples / optimizer.reference_batch if optimizer.reference_batch else 1.0

@@ -104,8 +104,8 @@ def to_json(config: Config) -> str:
 
 def from_json(text: str, *, encoder_only: bool = False) -> Config:
     """The inverse of `to_json`. Of code from outside mvcl it imports that of the project's studies only; other code has
-    to be that of a config that this process has loaded or written. With `encoder_only` the source, and an objective,
-    an optimiser and an evaluation of other code, are replaced by mvcl's: features do not need them.
+    to be that of a config that this process has loaded or written. With `encoder_only` a source, an objective, an
+    optimiser and an evaluation of other code are replaced by mvcl's: features do not need them.
 
     Raises:
       ValueError: the text is not JSON, or names a class, function or field that does not exist.
@@ -120,7 +120,7 @@ def from_json(text: str, *, encoder_only: bool = False) -> Config:
             instead = tree(Config(objective=losses.all_pairs(losses.info_nce)))
             features = {"features": saved.get("evaluation", {}).get("features", "encoder")}
             for part in ("data", "objective", "optimizer", "evaluation"):
-                if part == "data" or digests(saved.get(part)).keys() - found.keys():
+                if digests(saved.get(part)).keys() - found.keys():
                     saved[part] = instead[part] | (features if part == "evaluation" else {})
         config = _build(saved, found)
     except RecursionError as error:
@@ -142,6 +142,8 @@ def tree(value: Any) -> Any:
             f"{type(value).__name__}: {value!r}"
         )
     named, found = part
+    if isinstance(named, type):
+        checked(value)
     node = {TYPE if isinstance(named, type) else FUNCTION: path(named)}
     if not named.__module__.startswith("mvcl."):
         node[DIGEST], _own[path(named)] = digest(named), named

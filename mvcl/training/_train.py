@@ -61,6 +61,8 @@ def train(
     """
     workdir, clock, first = _buckets.path(workdir), Clock(), jax.process_index() == 0
     run, called = prepare(config, splits), [*hooks]
+    if run.program.chance is not None:
+        jax.eval_shape(run.program.chance)  # an objective's options are checked before anything is written
     with (
         _processes.losses_named(workdir),
         _processes.stop_signals(run.program.mesh) as stop,

@@ -38,6 +38,7 @@ NOT_RUN = {
     r"mvcl train xu/sem\S* --data\.path ": "reads tables of the reader or of the paper's authors",
     r"mvcl data prepare (cifar10|transfer|eeg|sentiment)\b": "reads data sets that are downloaded",
     r"mvcl evaluate \S+ --weights ": "reads files that are downloaded; tests/test_cli.py evaluates an exported one",
+    r"mvcl (embed|neighbours) \S+ .*(--data\.path|17)": "reads files of the reader; tests/test_cli.py writes some",
     r"mvcl finetune .*data:transfer": "trains on data sets that are downloaded",
     r"mvcl study \w+ (?!.*(--dry-run|--scale smoke))": "minutes to days; tests/studies runs each at the scale smoke",
     r"mvcl study temperatures\.py --seeds": "minutes of training; the page's --dry-run of the same file is run",
@@ -51,7 +52,7 @@ NOT_RUN = {
     r"python -m (docs|benchmarks)\.\w+( --only barlow_twins .*)?$": "writes pages of the checkout; their tests compare",
     r"(PROJECT=|.*launch/\S+ (up|status|stop|delete)$)(?!.*--dry-run)": "needs an account of a cloud",
 }
-OF_RUNS = ("evaluate", "finetune", "embed", "geometry", "report", "export")
+OF_RUNS = ("evaluate", "finetune", "embed", "neighbours", "geometry", "report", "export")
 # Options that shorten a training, of the first pattern that matches; later options count.
 STEPS = "--train.steps 4 --train.batch-size 32 --train.log-every 2 --train.evaluate-every 0"
 SHORTER = {
@@ -64,7 +65,7 @@ SHORTER = {
 # Pages whose Python blocks take long: large problems, and a trained run.
 SLOW = {"docs/design/losses.md", "docs/design/transport.md", "docs/how_to/evaluation.md"}
 # Pages whose Python blocks compile many objectives, and pages with commands that import studies and data sets.
-SECONDS = {"README.md", "docs/reference/objectives.md"}
+SECONDS = {"README.md", "docs/how_to/arrays.md", "docs/reference/objectives.md"}
 STUDIES = {"docs/how_to/studies.md", "docs/studies/README.md", "docs/how_to/data.md"}
 
 
