@@ -26,7 +26,7 @@ GROUPS = (
     ("many views, by pairs", "all_pairs one_vs_rest mean_pair cross_pairs", ", each of a loss of two views"),
     (
         "many views at once",
-        "mv_infonce mv_dhel mv_cl1 mv_cl2 poly_view sufficient_statistics poly_siglip",
+        "multi_view_contrast mv_infonce mv_dhel mv_cl1 mv_cl2 poly_view sufficient_statistics poly_siglip",
         "",
     ),
     ("k modalities jointly", "symile gram triangle pmrl", ""),

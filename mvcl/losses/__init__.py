@@ -25,6 +25,7 @@ from mvcl.losses._combine import *
 from mvcl.losses._declaration import *
 from mvcl.losses._dsf import *
 from mvcl.losses._entrywise import *
+from mvcl.losses._framework import *
 from mvcl.losses._fused import *
 from mvcl.losses._joint import *
 from mvcl.losses._m3g import *

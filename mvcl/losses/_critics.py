@@ -19,20 +19,20 @@ Aggregation = Callable[[jax.Array], jax.Array]
 """(j, ...) -> (...), for every j >= 1, the same in every order of the j."""
 
 
-def checked(critic: Critic, temperature: ArrayLike, default: ArrayLike) -> Critic:
+def checked(critic: Critic, temperature: ArrayLike, default: ArrayLike, name: str = "critic") -> Critic:
     """The critic, which raises for scores of a wrong shape; it leaves no place for a temperature."""
     if not callable(critic):
-        raise ValueError(f"critic must be a function of (m, d) and (n, d) vectors, got {critic!r}")
+        raise ValueError(f"{name} must be a function of (m, d) and (n, d) vectors, got {critic!r}")
     if isinstance(temperature, jax.Array) or temperature != default:
         raise ValueError(
-            f"temperature is not used with a critic, which may divide by its own, got {temperature}"
+            f"temperature is not used with a {name}, which may divide by its own, got {temperature}"
         )
 
     def scores(x: jax.Array, y: jax.Array) -> jax.Array:
         found = _checks.array("the critic's result", critic(x, y))
         if found.shape != (len(x), len(y)):
             raise ValueError(
-                f"critic must make (m, n) scores of (m, d) and (n, d) vectors, {(len(x), len(y))} of "
+                f"{name} must make (m, n) scores of (m, d) and (n, d) vectors, {(len(x), len(y))} of "
                 f"{x.shape} and {y.shape}, got {found.shape}"
             )
         return _numerics.widen(found)
@@ -50,38 +50,42 @@ def same_instance(critic: Critic, x: jax.Array, y: jax.Array) -> jax.Array:
     return jax.vmap(critic, in_axes=1, out_axes=2)(x, y)
 
 
-def against_all(
+def against_views(
     critic: Critic, x: Vectors, y: Vectors, total: Callable[..., jax.Array] = _numerics.logsumexp
 ) -> jax.Array:
-    """`(k, n)`: the log-sum-exp of the scores of x_li and y_mj over every view m and j != i, and over x's queue.
+    """`(k, m, n)`: the log-sum-exp over j != i of the scores of x_li and y_mj; with x's queue a last one, over that.
 
     Or another `total(scores, axis=, where=)`, such as `jnp.sum`.
 
-    Whole blocks hold the (k n)² scores and what the critic needs for its derivative; in blocks it is called again in
-    the backward pass.
+    Whole blocks hold the scores of all vectors with all and what the critic needs for its derivative; in blocks it is
+    called again in the backward pass.
     """
-    (k, n, d), axis = x.z.shape, x.axis_name
+    (k, n, d), (m, axis) = x.z.shape, (len(y.z), x.axis_name)
     others = _numerics.gather(y.z, axis, 1).reshape(-1, d)
-    instance = np.tile(np.arange(_lse.everywhere(n, axis)), len(y.z))
-    there = jnp.ones(len(others), bool) if y.keep is None else _numerics.gather(y.keep, axis, 1).reshape(-1)
-    if x.queue is not None:  # of no instance
-        extra = x.queue.z[0]
-        others = jnp.concatenate([others, _numerics.vary_as(extra, others)])
-        instance = np.pad(instance, (0, len(extra)), constant_values=-1)
-        there = jnp.pad(there, (0, len(extra)), constant_values=True)
+    everywhere = _lse.everywhere(n, axis)
+    there = None if y.keep is None else _numerics.gather(y.keep, axis, 1)
+    if x.queue is not None:
+        others = jnp.concatenate([others, _numerics.vary_as(x.queue.z[0], others)])
     own = jnp.arange(n) + (0 if axis is None else lax.axis_index(axis) * n)
 
     def rows(at: tuple[jax.Array, jax.Array]) -> jax.Array:
         vectors, places = at
-        different = places[:, None] != jnp.asarray(instance)[None]
-        return total(critic(vectors, others), axis=1, where=different & there[None])
+        scores = critic(vectors, others)
+        of_views = scores[:, : m * everywhere].reshape(-1, m, everywhere)
+        counts = (places[:, None] != jnp.arange(everywhere)[None])[:, None]
+        found = total(of_views, axis=2, where=counts if there is None else counts & there[None])
+        if x.queue is None:
+            return found
+        extra = total(scores[:, m * everywhere :], axis=1)
+        return jnp.concatenate([found, extra[:, None]], axis=1)
 
     every = x.z.reshape(-1, d), jnp.tile(own, k)
     block = _lse.block_rows(1, k * n, len(others), x.block_size)
     if block is None:
-        return rows(every).reshape(k, n)
-    found = lax.map(jax.checkpoint(rows), tuple(emb.in_blocks(a, block) for a in every))
-    return found.reshape(-1)[: k * n].reshape(k, n)
+        found = rows(every)
+    else:
+        found = lax.map(jax.checkpoint(rows), tuple(emb.in_blocks(a, block) for a in every))
+    return jnp.moveaxis(found.reshape(-1, found.shape[-1])[: k * n].reshape(k, n, -1), 1, 2)
 
 
 def of_others(aggregation: Aggregation, values: jax.Array, exists: jax.Array | None) -> jax.Array:

@@ -126,28 +126,28 @@ def with_queue(s: Vectors, *energies: jax.Array) -> jax.Array:
     return lse_union(*energies)
 
 
-def other_views_energy(s: Vectors, *, diagonal: bool = True) -> jax.Array:
-    """`(k, n)`: LSE_{m != l, j} s(z_li, z_mj). Each of the k(k-1)/2 blocks of two views serves both of them."""
+def against_other_views(s: Vectors, *, diagonal: bool = True) -> jax.Array:
+    """`(k, k-1, n)`: LSE_j s(z_li, z_mj), by other view m. Each of the k(k-1)/2 blocks of two views serves both."""
     k = s.z.shape[0]
-    return _over_other_views(*_lse.across(s, s, tuple(combinations(range(k), 2)), diagonal=diagonal), k)
+    return _by_other_view(*_lse.across(s, s, tuple(combinations(range(k), 2)), diagonal=diagonal), k)
 
 
-def _over_other_views(rows: jax.Array, columns: jax.Array, k: int) -> jax.Array:
-    """`(k, n)`: by view l, the log-sum-exp over all other views, from blocks (l, m), l < m."""
+def other_views_of_instance(s: Vectors) -> jax.Array:
+    """`(k, k-1, n)`: s(z_li, z_mi), by other view m; -inf where one of the two is not there."""
+    k = s.z.shape[0]
+    same, exists = positives(s, tuple(combinations(range(k), 2)))
+    if exists is not None:
+        same = jnp.where(exists, same, -jnp.inf)
+    return _by_other_view(same, same, k)
+
+
+def _by_other_view(rows: jax.Array, columns: jax.Array, k: int) -> jax.Array:
+    """`(k, k-1, n)`: of view l and each other view, from blocks (l, m), l < m."""
     place = {pair: i for i, pair in enumerate(combinations(range(k), 2))}
     index = [
         [place[l, m] if l < m else place[m, l] + len(place) for m in range(k) if m != l] for l in range(k)
     ]
-    return _numerics.logsumexp(jnp.concatenate([rows, columns])[np.asarray(index)], axis=1)
-
-
-def alignment(v: Vectors) -> jax.Array:
-    """`(k, n)`: LSE_{m != l} s(z_li, z_mi) over the views that are there."""
-    k = v.z.shape[0]
-    same, exists = positives(v, tuple(combinations(range(k), 2)))
-    if exists is not None:
-        same = jnp.where(exists, same, -jnp.inf)
-    return _over_other_views(same, same, k)
+    return jnp.concatenate([rows, columns])[np.asarray(index)]
 
 
 def mean_where(

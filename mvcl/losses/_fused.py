@@ -200,12 +200,12 @@ def _bound(
     both = None if x.keep is None or y.keep is None else x.keep & y.keep
     joint = _critics.same_instance(f, x.z, y.z)[0]  # (1, n)
     if not club:
-        energy = lse_union(joint, _critics.against_all(f, x, y))
+        energy = lse_union(joint, _critics.against_views(f, x, y)[:, 0])
         if both is not None:
             energy = jnp.where(both, energy, 0)
         number = jnp.maximum(emb.counts(y)[0], 1)
         return jnp.log(number) + emb.mean_where(joint - energy, both, e.axis_name)
-    every = _critics.against_all(f, x, y, jnp.sum) + (
+    every = _critics.against_views(f, x, y, jnp.sum)[:, 0] + (
         joint if y.keep is None else jnp.where(y.keep, joint, 0)
     )
     total = jnp.sum(every if x.keep is None else jnp.where(x.keep, every, 0))

@@ -1,4 +1,4 @@
-"""Losses that compare all views of an instance at once, of log-sum-exps of similarities."""
+"""Poly-view contrast and sufficient statistics: each view finds the others of its instance, or their mean."""
 
 import dataclasses
 from typing import Literal
@@ -14,170 +14,7 @@ from mvcl.losses._critics import Aggregation, Critic
 from mvcl.losses._declaration import declare, takes
 from mvcl.losses._lse import lse_union
 
-__all__ = ["mv_cl1", "mv_cl2", "mv_dhel", "mv_infonce", "poly_view", "sufficient_statistics"]
-
-
-@declare()
-def mv_infonce(
-    z: ArrayLike,
-    temperature: ArrayLike = 0.5,
-    negatives: Literal["cross_view", "all"] = "cross_view",
-    *,
-    normalize: bool = True,
-    mask: ArrayLike | None = None,
-    extra_negatives: ArrayLike | None = None,
-    axis_name: str | None = None,
-    block_size: int | None = None,
-) -> jax.Array:
-    """MV-InfoNCE: one term per instance, in which all its views are aligned and contrasted at once.
-
-        mean_i [ -LSE_{l != l'} s(z_li, z_l'i) + LSE_{l, m != l, j} s(z_li, z_mj) ],
-        s(u, v) = <u, v> / temperature
-
-    over instances i, j (j may be i) and views l, l', m. Koromilas 2025 (arXiv 2507.06979), Eqs. 11 and 17.
-    The released code sums over every (m, j) != (l, i), the same view's other instances too: `negatives="all"`. With
-    which of the two the published numbers were made is not known.
-
-    Cost: k (k-1)/2 n² d multiply-adds in the forward pass.
-
-    Args:
-      negatives: "cross_view", the printed formula, or "all", the released code.
-      mask: alignment is averaged over the instances with two views or more, the energy over those with one or more.
-
-    Returns:
-      Scalar, float32 or wider. Where all vectors coincide it is log(n), with "all" log((kn - 1) / (k - 1)).
-    """
-    _checks.option("negatives", negatives, ("cross_view", "all"))
-    e = emb.embedded(z, normalize, mask, axis_name, block_size)
-    s = emb.similarities(e, temperature, extra_negatives)
-    energies = [emb.other_views_energy(s)] + ([_lse.within(s)] if negatives == "all" else [])
-    per_anchor = emb.with_queue(s, *energies)  # (k, n)
-    if e.keep is not None:
-        per_anchor = jnp.where(e.keep, per_anchor, -jnp.inf)
-    energy = _numerics.logsumexp(per_anchor, axis=0)  # (n,)
-    aligned = _numerics.logsumexp(emb.alignment(s), axis=0)  # (n,)
-    return emb.mean_existing(energy, e) - emb.mean_existing(aligned, e)
-
-
-@declare()
-def mv_dhel(
-    z: ArrayLike,
-    temperature: ArrayLike = 0.5,
-    energy_weight: ArrayLike = 1.0,
-    *,
-    normalize: bool = True,
-    mask: ArrayLike | None = None,
-    extra_negatives: ArrayLike | None = None,
-    axis_name: str | None = None,
-    block_size: int | None = None,
-) -> jax.Array:
-    """MV-DHEL: align an instance's views jointly, spread each view on its own.
-
-        mean_i [ -LSE_{l != m} s(z_li, z_mi) + w Σ_l LSE_{j != i} s(z_li, z_lj) ],
-        s(u, v) = <u, v> / temperature
-
-    over instances i, j and views l, m. Koromilas 2025 (arXiv 2507.06979), Eq. 12. Eq. 18 lets j equal i and
-    the released code sums l < m only (log 2 more, same gradient); this is Eq. 12. The weight w = 1 is the paper's. The
-    second sum has k terms and the first is one, so for many instances the loss tends to alignment plus k times
-    uniformity (Eq. 27), not to Eq. 15; w = 1/k gives both the same weight, as Eq. 15 has them, and separates the
-    effect of more views from that of more energy.
-
-    Cost: k n² d multiply-adds in the forward pass.
-
-    Args:
-      energy_weight: positive w, the weight of the second sum.
-      mask: alignment is averaged over the instances with two views or more; the energy, a sum over the views that the
-        instance has, over those with one or more.
-
-    Returns:
-      Scalar, float32 or wider. For coinciding unit vectors:
-      (w k - 1) / temperature + w k log(n-1) - log(k (k-1)).
-
-    Example:
-      >>> import jax.numpy as jnp
-      >>> from mvcl import losses
-      >>> z = jnp.ones((3, 4, 8))  # all vectors coincide: 2 / 0.5 + 3 log 3 - log 6
-      >>> print(f"{losses.mv_dhel(z):.3f}")
-      5.504
-    """
-    e = emb.embedded(z, normalize, mask, axis_name, block_size)
-    s = emb.similarities(e, temperature, extra_negatives)
-    weight = _checks.scalar("energy_weight", energy_weight, e.z.dtype, positive=True)
-    energy = emb.with_queue(s, _lse.within(s))  # (k, n)
-    aligned = _numerics.logsumexp(emb.alignment(s), axis=0)  # (n,)
-    return weight * emb.mean_of_sums(energy, e) - emb.mean_existing(aligned, e)
-
-
-@declare()
-def mv_cl1(
-    z: ArrayLike,
-    temperature: ArrayLike = 0.5,
-    *,
-    normalize: bool = True,
-    mask: ArrayLike | None = None,
-    extra_negatives: ArrayLike | None = None,
-    axis_name: str | None = None,
-    block_size: int | None = None,
-) -> jax.Array:
-    """CL_1: each vector is aligned with its other views and contrasted with all vectors of the other views.
-
-        mean_{l,i} [ -LSE_{l' != l} s(z_li, z_l'i) + LSE_{m != l, j} s(z_li, z_mj) ],
-        s(u, v) = <u, v> / temperature
-
-    over instances i, j (j may be i) and views l, l', m. Koromilas 2025 (arXiv 2507.06979), Eq. 19, with the
-    factor 1/(kn) of Eq. 7, which defines it; the second line of Eq. 19 prints 1/M.
-
-    Cost: k (k-1)/2 n² d multiply-adds in the forward pass.
-
-    Args:
-      mask: alignment is averaged over the vectors that have a partner, the energy over all vectors that are there.
-
-    Returns:
-      Scalar, float32 or wider. Where all vectors coincide it is log(n), the chance level.
-    """
-    e = emb.embedded(z, normalize, mask, axis_name, block_size)
-    s = emb.similarities(e, temperature, extra_negatives)
-    energy = emb.with_queue(s, emb.other_views_energy(s))
-    return emb.mean_existing(energy, e, e.keep) - emb.mean_existing(emb.alignment(s), e)
-
-
-@declare()
-def mv_cl2(
-    z: ArrayLike,
-    temperature: ArrayLike = 0.5,
-    energy: Literal["mean", "sum"] = "mean",
-    *,
-    normalize: bool = True,
-    mask: ArrayLike | None = None,
-    extra_negatives: ArrayLike | None = None,
-    axis_name: str | None = None,
-    block_size: int | None = None,
-) -> jax.Array:
-    """CL_2: each vector is aligned with its other views and spread within its own.
-
-        mean_{l,i} [ -LSE_{l' != l} s(z_li, z_l'i) + LSE_{j != i} s(z_li, z_lj) ],
-        s(u, v) = <u, v> / temperature
-
-    over instances i, j and views l, l'. Koromilas 2025 (arXiv 2507.06979), Eq. 20, with the factor 1/(kn) of
-    Eq. 9, which defines it. The released code sums the energy over l instead: `energy="sum"`, which at k = 2 has the
-    gradient of MV-DHEL, as the equal numbers of Table VI suggest.
-
-    Cost: k n² d multiply-adds in the forward pass.
-
-    Args:
-      energy: "mean" or "sum" of the energies over the views.
-      mask: alignment is averaged over the vectors that have a partner, the energy over all vectors that are there
-        ("sum": over the instances).
-
-    Returns:
-      Scalar, float32 or wider. Where all vectors coincide it is log((n-1) / (k-1)).
-    """
-    _checks.option("energy", energy, ("mean", "sum"))
-    e = emb.embedded(z, normalize, mask, axis_name, block_size)
-    s = emb.similarities(e, temperature, extra_negatives)
-    spread = emb.with_queue(s, _lse.within(s))
-    spread_out = emb.mean_of_sums(spread, e) if energy == "sum" else emb.mean_existing(spread, e, e.keep)
-    return spread_out - emb.mean_existing(emb.alignment(s), e)
+__all__ = ["poly_view", "sufficient_statistics"]
 
 
 @declare()
@@ -231,13 +68,15 @@ def poly_view(
     e = emb.embedded(z, normalize, mask, axis_name, block_size)
     if critic is None:
         s = emb.similarities(e, temperature, extra_negatives)
-        negative = emb.with_queue(s, _lse.within(s), emb.other_views_energy(s, diagonal=False))  # (k, n)
+        across = _numerics.logsumexp(emb.against_other_views(s, diagonal=False), axis=1)
+        negative = emb.with_queue(s, _lse.within(s), across)  # (k, n)
         same = emb.same_instance(s)
     else:
         f = _critics.checked(critic, temperature, takes(poly_view).options["temperature"])
         e = dataclasses.replace(e, queue=emb.queue_embeddings(extra_negatives, e))
         turned = f if negatives_of == "anchor" else lambda x, y: f(y, x).T
-        same, negative = _critics.same_instance(f, e.z, e.z), _critics.against_all(turned, e, e)
+        same, every = _critics.same_instance(f, e.z, e.z), _critics.against_views(turned, e, e)
+        negative = _numerics.logsumexp(every, axis=1)
     negative = negative[None] if negatives_of == "other" else negative[:, None]
     log_likelihood = same - lse_union(same, jnp.broadcast_to(negative, same.shape))
     return mean_log_likelihood(log_likelihood, e.keep, rho, axis_name)
@@ -310,7 +149,7 @@ def sufficient_statistics(
         f = _critics.checked(critic, temperature, takes(sufficient_statistics).options["temperature"])
         e = dataclasses.replace(e, queue=emb.queue_embeddings(extra_negatives, e))
         positive = jnp.diagonal(_critics.same_instance(f, e.z, rest)).T  # (k, n)
-        energy = lse_union(positive, _critics.against_all(f, e, q))
+        energy = lse_union(positive, _numerics.logsumexp(_critics.against_views(f, e, q), axis=1))
         return emb.mean_where(energy - positive, exists, axis_name)
     s = emb.similarities(e, temperature, extra_negatives)
     # The mean of projected vectors is no longer than they are; another aggregation may be.

@@ -328,6 +328,72 @@ def mv_cl2(z, mask, temperature=0.5, energy="mean", extra=()):
     return mean(_spreads(z, mask, range(len(z)), temperature, extra)) - alignment
 
 
+@reference(
+    options=[
+        {},
+        {"alignment": "pair", "energy": "pair", "negatives": "all"},
+        {"alignment": "pair", "energy": "positive", "negatives": "cross_view"},
+        {"alignment": "view", "energy": "instance", "negatives": "all", "energy_weight": 0.3},
+    ],
+    coinciding=lambda k, n, d, t: (k - 1) / t + k * np.log(n - 1) - np.log(k * (k - 1)),
+)
+def multi_view_contrast(
+    z,
+    mask,
+    temperature=0.5,
+    alignment="instance",
+    energy="view_sum",
+    negatives="within_view",
+    energy_weight=1.0,
+    kernel=None,
+    extra=(),
+):
+    views, instances = range(z.shape[0]), range(z.shape[1])
+
+    def log_k(u, v):
+        return u @ v / temperature if kernel is None else np.log(kernel(np.sum((u - v) ** 2)))
+
+    def log_n(l, i, pair=None):
+        """Negatives of z_li, by the paper's set; of a pair (l, m) those of its energy."""
+        found = [log_k(z[l, i], z[pair, i])] if energy == "positive" else []
+        for m, j in indices(mask):
+            counts = j != i if m == l else energy != "positive" or j != i
+            chosen = negatives in ("all", "within_view" if m == l else "cross_view")
+            if counts and chosen and (energy != "pair" or m in (l, pair)):
+                found.append(log_k(z[l, i], z[m, j]))
+        return lse([*found, *(log_k(z[l, i], v) for v in extra)])
+
+    def mean_of(kind, term):
+        """term(l, m, i) over the pairs of views of each instance."""
+        by_pair = {(l, m): [] for l, m in itertools.permutations(views, 2)}
+        by_vector = {at: [] for at in indices(mask)}
+        for (l, m), i in itertools.product(by_pair, instances):
+            if mask[[l, m], i].all():
+                by_pair[l, m].append(term(l, m, i))
+                by_vector[l, i].append(by_pair[l, m][-1])
+        if kind == "pair":
+            groups = (by_vector if energy == "positive" else by_pair).values()
+            groups = [[t for t in group if t is not None] for group in groups]
+            return mean(mean(group) for group in groups if group)
+        if kind == "view":
+            return mean(lse(group) for group in by_vector.values())
+        of_instances = [
+            [t for (_, j), group in by_vector.items() if j == i for t in group] for i in instances
+        ]
+        return mean(lse(group) for group in of_instances)
+
+    aligned = mean_of(alignment, lambda l, m, i: log_k(z[l, i], z[m, i]))
+    if energy in ("pair", "positive"):
+        return energy_weight * mean_of("pair", lambda l, m, i: log_n(l, i, m)) - aligned
+    of_instances = [[log_n(l, i) for l in views if mask[l, i]] for i in instances]
+    of_instances = [[t for t in terms if t is not None] for terms in of_instances]
+    if energy == "view":
+        spread = mean(t for terms in of_instances for t in terms)
+    else:
+        spread = mean((lse if energy == "instance" else sum)(terms) for terms in of_instances if terms)
+    return energy_weight * spread - aligned
+
+
 def _aggregate(likelihood, mask, aggregation):
     """likelihood(i, α, β) -> log ℓ."""
     rho = {"arithmetic": 1, "harmonic": -1, "geometric": 0}.get(aggregation, aggregation)

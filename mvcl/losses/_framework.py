@@ -1,0 +1,307 @@
+"""Koromilas 2025's framework of multi-view contrast, and the objectives that are its points."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from mvcl import _checks, _numerics
+from mvcl.losses import _critics, _lse
+from mvcl.losses import _embeddings as emb
+from mvcl.losses._critics import Critic
+from mvcl.losses._declaration import declare, takes
+from mvcl.losses._lse import Vectors, lse_union
+
+__all__ = ["multi_view_contrast", "mv_cl1", "mv_cl2", "mv_dhel", "mv_infonce"]
+
+Kernel = Callable[[jax.Array], jax.Array]
+"""Squared distances, an array of any shape, to the values of a kernel, each positive and of its distance alone."""
+
+
+@declare()
+def multi_view_contrast(
+    z: ArrayLike,
+    temperature: ArrayLike = 0.5,
+    alignment: Literal["instance", "view", "pair"] = "instance",
+    energy: Literal["instance", "view", "view_sum", "pair", "positive"] = "view_sum",
+    negatives: Literal["within_view", "cross_view", "all"] = "within_view",
+    energy_weight: ArrayLike = 1.0,
+    kernel: Literal["exponential"] | Kernel = "exponential",
+    *,
+    normalize: bool = True,
+    mask: ArrayLike | None = None,
+    extra_negatives: ArrayLike | None = None,
+    axis_name: str | None = None,
+    block_size: int | None = None,
+) -> jax.Array:
+    """Alignment and energy of any number of views, each a mean of logarithms: of which sums is chosen.
+
+        w energy - alignment
+
+        alignment  "instance"  mean_i log Σ_{l, m != l} K(z_li, z_mi)        Eq. 8
+                   "view"      mean_{l,i} log Σ_{m != l} K(z_li, z_mi)       Eq. 7
+                   "pair"      mean_{l, m != l, i} log K(z_li, z_mi)         Eqs. 4, 6
+        energy     "instance"  mean_i log Σ_l N_li                           Eq. 10
+                   "view"      mean_{l,i} log N_li                           Eq. 9
+                   "view_sum"  mean_i Σ_l log N_li                           Eq. 12
+                   "pair"      mean_{l, m != l, i} log N_li, of views l and m only               Eq. 4
+                   "positive"  mean_{l, m != l, i} log( K(z_li, z_mi) + N_li without instance i )  Eq. 6
+        negatives  N_li = Σ_{m,j} K(z_li, z_mj) over
+                   "within_view" m = l, j != i;  "cross_view" m != l, every j;  "all" both
+
+    for instances i, j and views l, m. Koromilas 2025 (arXiv 2507.06979), Eqs. 7-10 and, as its Table I reads them,
+    Eqs. 4 and 6; Eqs. 8 and 10 print 1/(kn) where Eqs. 11 and 12, and this, have 1/n. One sum in a logarithm for an
+    instance is the paper's P3, all its pairs in it P1, all negatives P2. `mv_dhel` is the default, `mv_infonce`,
+    `mv_cl1`, `mv_cl2`, `poly_view` and pairs of `nt_xent` or `info_nce` are others; "pair" of negatives within the view
+    is "view".
+
+    Cost: k n² d multiply-adds within views, k (k-1)/2 n² d across; with a function as the kernel, k² n² of its values.
+
+    Args:
+      temperature: not for a function as the kernel.
+      alignment: what has a logarithm of its own.
+      energy: what has a logarithm of its own.
+      negatives: the set N_li.
+      energy_weight: positive w.
+      kernel: K, "exponential", e^{<u, v> / temperature}, on the sphere a multiple of the Gaussian e^{-|u - v|²/(2
+        temperature)}; or a function κ of |u - v|², positive from 0 to 4. The paper's logarithmic kernel, -log(s x +
+        β)/2 (Appendix A), is so where 4 s + β < 1.
+      mask: alignment and energy are averaged separately, over the terms that are there; "pair" is a mean over pairs of
+        views of means over instances, with the energy "positive" one over vectors of means over their partners.
+
+    Returns:
+      Scalar, float32 or wider. With the defaults, for coinciding unit vectors:
+      (k - 1) / temperature + k log(n-1) - log(k (k-1)).
+    """
+    _checks.option("alignment", alignment, ("instance", "view", "pair"))
+    _checks.option("energy", energy, ("instance", "view", "view_sum", "pair", "positive"))
+    _checks.option("negatives", negatives, ("within_view", "cross_view", "all"))
+    e = emb.embedded(z, normalize, mask, axis_name, block_size)
+    weight = _checks.scalar("energy_weight", energy_weight, e.z.dtype, positive=True)
+    own, inside, outside = energy != "positive", negatives != "cross_view", negatives != "within_view"
+    if kernel == "exponential":
+        s = emb.similarities(e, temperature, extra_negatives)
+        same = emb.other_views_of_instance(s)
+        across = [emb.against_other_views(s, diagonal=own)] if outside else []
+        rest = [_lse.within(s)] if inside else []
+        rest += [] if s.queue is None else [emb.queue_energy(s, s.queue)]
+    elif callable(kernel):
+        e = dataclasses.replace(e, queue=emb.queue_embeddings(extra_negatives, e))
+        default = takes(multi_view_contrast).options["temperature"]
+        logs = _critics.checked(_log_kernel(kernel), temperature, default, "kernel")
+        same, others, within, queue = _of_kernel(logs, e, own)
+        across, rest = [others] if outside else [], [*([within] if inside else []), *queue]
+    else:
+        raise ValueError(f"kernel must be 'exponential' or a function of squared distances, got {kernel!r}")
+    if energy == "pair":
+        terms = lse_union(*across, *(jnp.broadcast_to(a[:, None], same.shape) for a in rest))  # (k, k-1, n)
+    else:
+        terms = lse_union(*(_numerics.logsumexp(a, axis=1) for a in across), *rest)  # (k, n)
+        if energy == "positive":
+            terms = lse_union(same, jnp.broadcast_to(terms[:, None], same.shape))
+    if e.keep is not None:
+        terms = jnp.where(e.keep if terms.ndim == 2 else same != -jnp.inf, terms, -jnp.inf)
+    if energy == "instance":
+        terms = _numerics.logsumexp(terms, axis=0)
+    aligned = same
+    if alignment != "pair":
+        aligned = _numerics.logsumexp(same, axis=(0, 1) if alignment == "instance" else 1)
+    spread = emb.mean_of_sums(terms, e) if energy == "view_sum" else _mean(terms, e, by_vector=not own)
+    return weight * spread - _mean(aligned, e, by_vector=not own)
+
+
+def _mean(terms: jax.Array, e: Vectors, *, by_vector: bool) -> jax.Array:
+    """The mean of the terms that exist; of pairs, (k, k-1, n), by pair of views or by vector."""
+    if e.keep is None or terms.ndim < 3:
+        return emb.mean_existing(terms, e)
+    exists = terms != -jnp.inf
+    if by_vector:
+        of_vectors = _numerics.log_power_mean(terms, 0, 1, exists)
+        return emb.mean_where(of_vectors, exists.any(1), e.axis_name)
+    means = emb.mean_where(terms, exists, e.axis_name, axis=-1)
+    return emb.mean_where(means, _numerics.device_sum(exists.sum(-1), e.axis_name) > 0, None)
+
+
+def _log_kernel(kernel: Kernel) -> Critic:
+    """log K of (m, d) and (n, d) vectors."""
+    at = np.linspace(0, 4, 17)
+    with jax.ensure_compile_time_eval():
+        values = kernel(jnp.asarray(at, jnp.float32))
+    if not isinstance(values, jax.core.Tracer):  # as where the kernel closes over traced parameters
+        for x, value in zip(at, values):
+            if not 0 < value < np.inf:
+                raise ValueError(
+                    "kernel must be positive and finite at squared distances from 0 to 4, for Eqs. 7 to 12 take its "
+                    f"logarithm, got {value:g} at {x:g}; -log(s x + β)/2 is so where 4 s + β < 1"
+                )
+
+    def logs(x: jax.Array, y: jax.Array) -> jax.Array:
+        squares = jnp.sum(x * x, axis=1)[:, None] + jnp.sum(y * y, axis=1)[None]
+        distances = squares - 2 * _numerics.inner("id,jd->ij", x, y)
+        # Rounding makes some negative; their derivative is that of the others.
+        return jnp.log(kernel(distances + _numerics.constant(jnp.maximum(distances, 0) - distances)))
+
+    return logs
+
+
+def _of_kernel(
+    logs: Critic, e: Vectors, own: bool
+) -> tuple[jax.Array, jax.Array, jax.Array, list[jax.Array]]:
+    """What the exponential kernel takes from `_lse`: the instance's other views, and the sums of negatives."""
+    k, views = len(e.z), np.arange(len(e.z))
+    others = np.array([[m for m in range(k) if m != l] for l in range(k)])
+    same = _critics.same_instance(logs, e.z, e.z)[views[:, None], others]
+    if e.keep is not None:
+        same = jnp.where(e.keep[:, None] & e.keep[others], same, -jnp.inf)
+    found = _critics.against_views(logs, e, e)
+    across = found[views[:, None], others]
+    queue = [] if e.queue is None else [found[:, k]]
+    return same, lse_union(across, same) if own else across, found[views, views], queue
+
+
+@declare()
+def mv_infonce(
+    z: ArrayLike,
+    temperature: ArrayLike = 0.5,
+    negatives: Literal["cross_view", "all"] = "cross_view",
+    *,
+    normalize: bool = True,
+    mask: ArrayLike | None = None,
+    extra_negatives: ArrayLike | None = None,
+    axis_name: str | None = None,
+    block_size: int | None = None,
+) -> jax.Array:
+    """MV-InfoNCE: one term per instance, in which all its views are aligned and contrasted at once.
+
+        mean_i [ -LSE_{l != l'} s(z_li, z_l'i) + LSE_{l, m != l, j} s(z_li, z_mj) ],
+        s(u, v) = <u, v> / temperature
+
+    over instances i, j (j may be i) and views l, l', m. Koromilas 2025 (arXiv 2507.06979), Eqs. 11 and 17.
+    The released code sums over every (m, j) != (l, i), the same view's other instances too: `negatives="all"`. With
+    which of the two the published numbers were made is not known.
+
+    Cost: k (k-1)/2 n² d multiply-adds in the forward pass.
+
+    Args:
+      negatives: "cross_view", the printed formula, or "all", the released code.
+      mask: alignment is averaged over the instances with two views or more, the energy over those with one or more.
+
+    Returns:
+      Scalar, float32 or wider. Where all vectors coincide it is log(n), with "all" log((kn - 1) / (k - 1)).
+    """
+    _checks.option("negatives", negatives, ("cross_view", "all"))
+    return multi_view_contrast(**locals(), alignment="instance", energy="instance")
+
+
+@declare()
+def mv_dhel(
+    z: ArrayLike,
+    temperature: ArrayLike = 0.5,
+    energy_weight: ArrayLike = 1.0,
+    *,
+    normalize: bool = True,
+    mask: ArrayLike | None = None,
+    extra_negatives: ArrayLike | None = None,
+    axis_name: str | None = None,
+    block_size: int | None = None,
+) -> jax.Array:
+    """MV-DHEL: align an instance's views jointly, spread each view on its own.
+
+        mean_i [ -LSE_{l != m} s(z_li, z_mi) + w Σ_l LSE_{j != i} s(z_li, z_lj) ],
+        s(u, v) = <u, v> / temperature
+
+    over instances i, j and views l, m. Koromilas 2025 (arXiv 2507.06979), Eq. 12. Eq. 18 lets j equal i and
+    the released code sums l < m only (log 2 more, same gradient); this is Eq. 12. The weight w = 1 is the paper's. The
+    second sum has k terms and the first is one, so for many instances the loss tends to alignment plus k times
+    uniformity (Eq. 27), not to Eq. 15; w = 1/k gives both the same weight, as Eq. 15 has them, and separates the
+    effect of more views from that of more energy.
+
+    Cost: k n² d multiply-adds in the forward pass.
+
+    Args:
+      energy_weight: positive w, the weight of the second sum.
+      mask: alignment is averaged over the instances with two views or more; the energy, a sum over the views that the
+        instance has, over those with one or more.
+
+    Returns:
+      Scalar, float32 or wider. For coinciding unit vectors:
+      (w k - 1) / temperature + w k log(n-1) - log(k (k-1)).
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from mvcl import losses
+      >>> z = jnp.ones((3, 4, 8))  # all vectors coincide: 2 / 0.5 + 3 log 3 - log 6
+      >>> print(f"{losses.mv_dhel(z):.3f}")
+      5.504
+    """
+    return multi_view_contrast(**locals(), alignment="instance", energy="view_sum", negatives="within_view")
+
+
+@declare()
+def mv_cl1(
+    z: ArrayLike,
+    temperature: ArrayLike = 0.5,
+    *,
+    normalize: bool = True,
+    mask: ArrayLike | None = None,
+    extra_negatives: ArrayLike | None = None,
+    axis_name: str | None = None,
+    block_size: int | None = None,
+) -> jax.Array:
+    """CL_1: each vector is aligned with its other views and contrasted with all vectors of the other views.
+
+        mean_{l,i} [ -LSE_{l' != l} s(z_li, z_l'i) + LSE_{m != l, j} s(z_li, z_mj) ],
+        s(u, v) = <u, v> / temperature
+
+    over instances i, j (j may be i) and views l, l', m. Koromilas 2025 (arXiv 2507.06979), Eq. 19, with the
+    factor 1/(kn) of Eq. 7, which defines it; the second line of Eq. 19 prints 1/M.
+
+    Cost: k (k-1)/2 n² d multiply-adds in the forward pass.
+
+    Args:
+      mask: alignment is averaged over the vectors that have a partner, the energy over all vectors that are there.
+
+    Returns:
+      Scalar, float32 or wider. Where all vectors coincide it is log(n), the chance level.
+    """
+    return multi_view_contrast(**locals(), alignment="view", energy="view", negatives="cross_view")
+
+
+@declare()
+def mv_cl2(
+    z: ArrayLike,
+    temperature: ArrayLike = 0.5,
+    energy: Literal["mean", "sum"] = "mean",
+    *,
+    normalize: bool = True,
+    mask: ArrayLike | None = None,
+    extra_negatives: ArrayLike | None = None,
+    axis_name: str | None = None,
+    block_size: int | None = None,
+) -> jax.Array:
+    """CL_2: each vector is aligned with its other views and spread within its own.
+
+        mean_{l,i} [ -LSE_{l' != l} s(z_li, z_l'i) + LSE_{j != i} s(z_li, z_lj) ],
+        s(u, v) = <u, v> / temperature
+
+    over instances i, j and views l, l'. Koromilas 2025 (arXiv 2507.06979), Eq. 20, with the factor 1/(kn) of
+    Eq. 9, which defines it. The released code sums the energy over l instead: `energy="sum"`, which at k = 2 has the
+    gradient of MV-DHEL, as the equal numbers of Table VI suggest.
+
+    Cost: k n² d multiply-adds in the forward pass.
+
+    Args:
+      energy: "mean" or "sum" of the energies over the views.
+      mask: alignment is averaged over the vectors that have a partner, the energy over all vectors that are there
+        ("sum": over the instances).
+
+    Returns:
+      Scalar, float32 or wider. Where all vectors coincide it is log((n-1) / (k-1)).
+    """
+    _checks.option("energy", energy, ("mean", "sum"))
+    given = locals() | {"energy": "view_sum" if energy == "sum" else "view"}
+    return multi_view_contrast(**given, alignment="view", negatives="within_view")

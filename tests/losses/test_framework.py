@@ -1,0 +1,125 @@
+"""Koromilas's framework: every combination, its named points, and kernels that the caller writes."""
+
+import functools
+import itertools
+
+import brute_force
+import cases
+import jax
+import numpy as np
+import pytest
+from parametrize import some
+
+from mvcl import losses
+
+ALIGNMENTS = ("instance", "view", "pair")
+ENERGIES = ("instance", "view", "view_sum", "pair", "positive")
+NEGATIVES = ("within_view", "cross_view", "all")
+CONTRAST = losses.multi_view_contrast
+
+
+def cauchy(x):
+    return 1 / (1 + 3 * x)
+
+
+def exponential(x):
+    """The kernel at temperature 0.2, as a function."""
+    return jax.numpy.exp((2 - x) / 0.4)
+
+
+def point(alignment, energy, negatives, **options):
+    return functools.partial(CONTRAST, alignment=alignment, energy=energy, negatives=negatives, **options)
+
+
+@pytest.mark.parametrize("alignment", some(ALIGNMENTS, fast=["pair"]))
+@pytest.mark.parametrize("kernel", [None, cauchy])
+def test_every_combination_where_views_are_missing_and_with_a_queue(x64, rng, alignment, kernel):
+    z, extra = rng.normal(size=(3, 6, 3)), brute_force.unit(rng.normal(size=(2, 3)))
+    mask = cases.some_missing(rng, z.shape[:2])
+    options = [(alignment, *rest) for rest in itertools.product(ENERGIES, NEGATIVES)]
+    given = {} if kernel is None else {"kernel": kernel}
+    several = [point(*o, mask=mask, extra_negatives=extra, **given) for o in options]
+    found = jax.jit(lambda z: [loss(z) for loss in several])(np.where(mask[:, :, None], z, np.nan))
+    names = ("alignment", "energy", "negatives")
+    loops = functools.partial(brute_force.multi_view_contrast, mask=mask, kernel=kernel, extra=extra)
+    units = brute_force.unit(np.where(mask[:, :, None], z, 0))
+    np.testing.assert_allclose(found, [loops(units, **dict(zip(names, o))) for o in options], rtol=1e-12)
+
+
+POINTS = [  # named objective, the same by arguments
+    (losses.mv_infonce, point("instance", "instance", "cross_view")),
+    (functools.partial(losses.mv_infonce, negatives="all"), point("instance", "instance", "all")),
+    (functools.partial(losses.mv_dhel, energy_weight=0.3), functools.partial(CONTRAST, energy_weight=0.3)),
+    (losses.mv_cl1, point("view", "view", "cross_view")),
+    (losses.mv_cl2, point("view", "view", "within_view")),
+    (functools.partial(losses.mv_cl2, energy="sum"), point("view", "view_sum", "within_view")),
+    (losses.poly_view, point("pair", "positive", "all")),
+    (losses.all_pairs(losses.nt_xent), point("pair", "pair", "all")),
+    (losses.all_pairs(losses.info_nce, pairs="ordered"), point("pair", "pair", "cross_view")),
+]
+# Where views are missing, DHEL's energies of a pair are of the instances that have one of the two.
+PAIRS_OF_DHEL = losses.all_pairs(losses.dhel), point("pair", "view", "within_view", energy_weight=2.0)
+
+
+def test_named_points(x64, rng):
+    """With a queue, where views are missing."""
+    z = rng.normal(size=(4, 6, 3))
+    given = {"temperature": 0.2, "extra_negatives": rng.normal(size=(2, 3))}
+    missing = {"mask": cases.some_missing(rng, z.shape[:2])}
+    runs = [functools.partial(loss, **given, **missing) for both in POINTS for loss in both]
+    found = np.asarray(
+        cases.together(*runs, *(functools.partial(loss, **given) for loss in PAIRS_OF_DHEL))(z)
+    )
+    np.testing.assert_allclose(found[1::2], found[::2], rtol=1e-12)
+
+
+@pytest.mark.parametrize("number", some([-3, -2, -1], fast=[-2]))
+def test_gradients_of_named_points_of_pairs(x64, rng, number):
+    """Those that are no calls of the framework; where views are missing, in blocks."""
+    z = rng.normal(size=(3, 6, 3))
+    given, (named, general) = {"mask": cases.some_missing(rng, z.shape[:2])}, POINTS[number]
+    expected, found = cases.together(
+        cases.both(named, **given),
+        cases.both(general, block_size=4, temperature=losses.takes(named).options["temperature"], **given),
+    )(z)
+    cases.close(found, expected)
+
+
+@pytest.mark.parametrize("options", some([{}, {"energy": "pair", "negatives": "all"}], fast=[{}]))
+def test_the_exponential_kernel_as_a_function(x64, rng, options):
+    """Value and gradient with a queue, where views are missing, in blocks, and on two devices."""
+    z, extra, rows = rng.normal(size=(3, 6, 3)), rng.normal(size=(2, 3)), jax.P(None, "data")
+    mask = cases.some_missing(rng, z.shape[:2])
+    loss = functools.partial(CONTRAST, extra_negatives=extra, **options)
+    runs = [cases.both(loss, temperature=0.2, mask=mask)]
+    runs += [cases.both(loss, kernel=exponential, mask=mask, block_size=size) for size in (None, 4)]
+    expected, *found = cases.together(*runs)(z)
+    local = lambda z, mask: loss(z, kernel=exponential, mask=mask, axis_name="data", block_size=2)  # noqa: E731
+    split = jax.shard_map(local, mesh=cases.mesh("data"), in_specs=(rows, rows), out_specs=jax.P())
+    found.append(jax.jit(jax.value_and_grad(split))(z, mask))
+    for each in found:
+        cases.close(each, expected, 1e-11)
+
+
+def test_a_parameter_of_the_kernel_may_be_learned(x64, rng):
+    z = rng.normal(size=(3, 5, 3))
+    loss = lambda s: CONTRAST(z, energy="view", kernel=lambda x: 1 / (1 + s * x))  # noqa: E731
+    run = jax.jit(jax.value_and_grad(loss))
+    np.testing.assert_allclose(run(2.0)[1], (run(2.0 + 1e-6)[0] - run(2.0 - 1e-6)[0]) / 2e-6, rtol=1e-7)
+
+
+def test_kernels_that_have_no_logarithm_raise():
+    z, logarithmic = np.ones((3, 4, 2), np.float32), lambda x, s: -jax.numpy.log(s * x + 0.1) / 2
+    jax.eval_shape(functools.partial(CONTRAST, kernel=lambda x: logarithmic(x, 0.2)), z)
+    for kernel, message in [
+        (lambda x: logarithmic(x, 1.0), r"kernel must be positive and finite .* got -0.04765.* at 1; "),
+        (lambda x: x**-0.5, r"kernel must be positive and finite .* got inf at 0; "),
+        (
+            "logarithmic",
+            r"kernel must be 'exponential' or a function of squared distances, got 'logarithmic'",
+        ),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            jax.eval_shape(functools.partial(CONTRAST, kernel=kernel), z)
+    with pytest.raises(ValueError, match=r"temperature is not used with a kernel, .* got 0.2"):
+        CONTRAST(z, 0.2, kernel=cauchy)
