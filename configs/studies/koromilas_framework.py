@@ -25,8 +25,8 @@ _NEGATIVES = ("within_view", "cross_view", "all")
 _ABOUT = """\
 The paper's tables compare objectives that differ in several ways at once: MV-InfoNCE and MV-DHEL have all principles,
 pwe and PVC none; MV-CL1 and MV-CL2 lack P3. Here `multi_view_contrast` has every combination, so that a claim changes
-one choice and keeps the others. The alignment has a logarithm for an "instance" (Eq. 8), a "view" (Eq. 7) or a "pair" (Eqs.
-4, 6); the energy for an "instance" (Eq. 10), a "view" (Eq. 9; "view_sum" is k times as much, as in Eq. 12),
+one choice and keeps the others. The alignment has a logarithm for an "instance" (Eq. 8), a "view" (Eq. 7) or a "pair"
+(Eqs. 4, 6); the energy for an "instance" (Eq. 10), a "view" (Eq. 9; "view_sum" is k times as much, as in Eq. 12),
 a "pair" with the negatives of its two views (Eq. 4) or a "positive" beside the negatives of all views (Eq. 6). Within
 the view, the energy "pair" is "view".
 
