@@ -31,7 +31,7 @@ a "pair" with the negatives of its two views (Eq. 4) or a "positive" beside the 
 the view, the energy "pair" is "view".
 
 P1, all other views of a view are aligned in one term: alignment "view" against "pair". P2, the energy has all
-interactions: energy "view" against "pair" and "positive", which leave some out, and, within views, "view_sum" against
+interactions: energy "view" against "pair" and "positive", which leave some out, and, within views, "view" against
 "instance", which Section IV-B2 says violates it. P3, one term for an instance: alignment "instance" against "view", and
 energy "instance" against "view". Temperature 0.5 and 4 views for all; nothing else was tuned for any.
 
@@ -85,7 +85,7 @@ def _study(
         ("P1", "alignment", "view", ("pair",), (("instance", "view"), ("cross_view", "all"))),
         ("P1", "alignment", "view", ("pair",), (("view_sum",), ("within_view",))),
         ("P2", "energy", "view", ("pair", "positive"), (_ALIGNMENTS, ("cross_view", "all"))),
-        ("P2", "energy", "view_sum", ("instance",), (("instance",), ("within_view",))),
+        ("P2", "energy", "view", ("instance",), (("instance",), ("within_view",))),
         ("P3", "alignment", "instance", ("view",), (("instance",), ("cross_view", "all"))),
         ("P3", "alignment", "instance", ("view",), (("view_sum",), ("within_view",))),
         ("P3", "energy", "instance", ("view",), (("instance",), ("cross_view", "all"))),
