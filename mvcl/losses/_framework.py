@@ -107,21 +107,23 @@ def multi_view_contrast(
         terms = jnp.where(e.keep if terms.ndim == 2 else same != -jnp.inf, terms, -jnp.inf)
     if energy == "instance":
         terms = _numerics.logsumexp(terms, axis=0)
-    aligned = same
-    if alignment != "pair":
-        aligned = _numerics.logsumexp(same, axis=(0, 1) if alignment == "instance" else 1)
-    spread = emb.mean_of_sums(terms, e) if energy == "view_sum" else _mean(terms, e, by_vector=not own)
-    return weight * spread - _mean(aligned, e, by_vector=not own)
+    if energy == "view_sum":
+        spread = emb.mean_of_sums(terms, e)
+    else:
+        spread = _mean_of_pairs(terms, e, own) if terms.ndim == 3 else emb.mean_existing(terms, e)
+    if alignment == "pair":
+        return weight * spread - _mean_of_pairs(same, e, own)
+    aligned = _numerics.logsumexp(same, axis=(0, 1) if alignment == "instance" else 1)
+    return weight * spread - emb.mean_existing(aligned, e)
 
 
-def _mean(terms: jax.Array, e: Vectors, *, by_vector: bool) -> jax.Array:
-    """The mean of the terms that exist; of pairs, (k, k-1, n), by pair of views or by vector."""
-    if e.keep is None or terms.ndim < 3:
+def _mean_of_pairs(terms: jax.Array, e: Vectors, by_views: bool) -> jax.Array:
+    """The mean of the terms that exist, (k, k-1, n): of the means of pairs of views, or of those of vectors."""
+    if e.keep is None:
         return emb.mean_existing(terms, e)
     exists = terms != -jnp.inf
-    if by_vector:
-        of_vectors = _numerics.log_power_mean(terms, 0, 1, exists)
-        return emb.mean_where(of_vectors, exists.any(1), e.axis_name)
+    if not by_views:
+        return emb.mean_where(_numerics.log_power_mean(terms, 0, 1, exists), exists.any(1), e.axis_name)
     means = emb.mean_where(terms, exists, e.axis_name, axis=-1)
     return emb.mean_where(means, _numerics.device_sum(exists.sum(-1), e.axis_name) > 0, None)
 
