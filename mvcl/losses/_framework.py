@@ -134,7 +134,7 @@ def _log_kernel(kernel: Kernel) -> Critic:
     with jax.ensure_compile_time_eval():
         values = kernel(jnp.asarray(at, jnp.float32))
     if not isinstance(values, jax.core.Tracer):  # as where the kernel closes over traced parameters
-        for x, value in zip(at, values):
+        for x, value in zip(at, np.asarray(values)):
             if not 0 < value < np.inf:
                 raise ValueError(
                     "kernel must be positive and finite at squared distances from 0 to 4, for Eqs. 7 to 12 take its "
