@@ -26,7 +26,7 @@ from ott.experimental import mmsinkhorn  # isort: skip
 
 SIZES = {2: 40, 3: 16, 4: 9, 5: 6, 6: 4}
 HEAD = "data              k  epsilon   spread"
-EPSILONS = (1.0, 0.1, 0.05, 0.01, 0.001)
+EPSILONS = (1.0, 0.05, 0.01, 0.001)
 SOLVER = MMSinkhorn(inner_iterations=1)
 OTT = mmsinkhorn.MMSinkhorn(inner_iterations=1)
 Made = Callable[[np.random.Generator, int, int], np.ndarray]

@@ -174,13 +174,6 @@ class Geometry:
         return pairs(views_of_pairs(len(self.arrays))) if self.edges is None else self.edges
 
     @property
-    def operations(self) -> int:
-        """Multiply-adds of a pass over the tuples."""
-        if self.edges is not None:
-            return 2 * sum(matrix.size for matrix in self.arrays)
-        return 2 * math.prod(self.shape)
-
-    @property
     def dtype(self) -> jnp.dtype:
         """Of the costs."""
         return self.arrays[0].dtype
@@ -287,10 +280,10 @@ def checked_points(x_s: ArrayLike | Sequence[ArrayLike]) -> tuple[jax.Array, ...
 
 def check_operations(costs: Geometry, max_operations: float) -> None:
     """Refuses a problem of which a pass takes too long."""
-    if costs.operations <= max_operations:
-        return
     shape = costs.shape
     tuples, k = math.prod(shape), len(shape)
+    if 2 * (sum(a.size for a in costs.arrays) if costs.edges else tuples) <= max_operations:
+        return
     most, n = max_operations / 2, max(shape)
     views = next((v for v in range(k, 1, -1) if n**v <= most), None)
     fits = f"n <= {_root(most, k)} with {k} views" + (f", or k <= {views} with {n} points" if views else "")

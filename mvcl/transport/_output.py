@@ -28,15 +28,19 @@ from mvcl.transport._costs import Barycenter, SphericalBarycenter, place
 from mvcl.transport._geometry import Geometry
 from mvcl.transport._problem import Problem
 
+_MOST_ENTRIES = 2**26
+
 
 class Status(enum.IntEnum):
     """Why the iteration stopped."""
 
     CONVERGED = 0
     ITERATION_LIMIT = 1
-    NOT_FINITE = 2
+    # At the limit, with potentials so large for epsilon that rounding alone moves the marginals by the threshold.
+    ROUNDING = 2
+    NOT_FINITE = 3
     # Weights that were not known when they were checked are negative, all 0 or of different sums: no plan has them.
-    INFEASIBLE = 3
+    INFEASIBLE = 4
 
 
 @jax.tree_util.register_dataclass
@@ -61,6 +65,7 @@ class SinkhornOutput:
       threshold: scalar, the solver's.
       problem: geometry, weights (n_l,) of all k views, and epsilon, a scalar.
       inner_iterations: the solver's.
+      use_danskin: the solver's.
     """
 
     potentials: tuple[jax.Array, ...]
@@ -74,6 +79,7 @@ class SinkhornOutput:
     threshold: jax.Array
     problem: Problem
     inner_iterations: int = dataclasses.field(metadata={"static": True})
+    use_danskin: bool = dataclasses.field(metadata={"static": True})
 
     @property
     def epsilon(self) -> jax.Array:
@@ -196,22 +202,18 @@ class SinkhornOutput:
         """Entries (t,) of the plan at t tuples, given as (t, k) whole numbers that are checked unless traced."""
         return _entries(self, self._tuples("indices", indices))
 
-    @partial(jax.jit, static_argnums=1)
-    def plan(self, max_entries: int = 2**26) -> jax.Array:
-        """The whole plan as a tensor (n_1, ..., n_k); ValueError for more than `max_entries`."""
-        if math.prod(self.shape) > max_entries:
+    @property
+    @jax.jit
+    def tensor(self) -> jax.Array:
+        """The whole plan (n_1, ..., n_k); ValueError for more than 2^26 entries."""
+        if math.prod(self.shape) > _MOST_ENTRIES:
             raise ValueError(
                 f"the plan of shape {self.shape} has {math.prod(self.shape):.3g} entries, above "
-                f"max_entries={max_entries}; marginal, pair_marginal, entries and partners need no tensor"
+                f"{_MOST_ENTRIES}; marginal, pair_marginal, entries and partners need no tensor"
             )
         costs, scaled, epsilon = self._plan
         terms = [place(f, (view,), self.n_marginals) for view, f in enumerate(scaled)]
         return jnp.exp(reduce(jnp.add, terms, -costs.tensor() / epsilon))
-
-    @property
-    def tensor(self) -> jax.Array:
-        """`plan()`, by ott's name."""
-        return self.plan()
 
     def partners(self, l: int) -> jax.Array:
         """The most likely tuple of each point of view l, of equal ones the first: (n_l, k) whole numbers."""
@@ -273,13 +275,13 @@ class SinkhornOutput:
 
         Args:
           cost: the cost of the problem.
-          indices: (t, k) whole numbers, the tuples to take, as `partners(0)`; None for all, which `plan()` limits.
+          indices: (t, k) whole numbers, the tuples to take, as `partners(0)`; None for all, as in `tensor`.
 
         Returns:
           (t, d) points and (t,) masses, which sum to the mass of the plan if the tuples are all.
         """
         if indices is None:
-            masses, at = self.plan().reshape(-1), jnp.indices(self.shape).reshape(self.n_marginals, -1).T
+            masses, at = self.tensor.reshape(-1), jnp.indices(self.shape).reshape(self.n_marginals, -1).T
         else:
             at = self._tuples("indices", indices)
             masses = self.entries(at)
@@ -289,7 +291,7 @@ class SinkhornOutput:
     def _plan(self) -> tuple[Geometry, tuple[jax.Array, ...], jax.Array]:
         """Costs, potentials over epsilon, and epsilon, without its gradient."""
         finite = tuple(jnp.where(a > 0, f, 0) for f, a in zip(self.potentials, self.a_s))
-        epsilon = lax.stop_gradient(self.epsilon)
+        epsilon = lax.stop_gradient(self.epsilon) if self.use_danskin else self.epsilon
         return self.geometry.bare, scaled_potentials(finite, self.a_s, epsilon), epsilon
 
     def _tuples(self, name: str, indices: ArrayLike) -> jax.Array:

@@ -98,7 +98,10 @@ def _iterate(options: Options, problem: Given) -> End:
     end = any_way(options.work.way, problem.costs, problem.epsilon, run)
     finite = [jnp.all(jnp.isfinite(x)) for x in (end.error, *end.potentials)]
     converged = end.error < problem.threshold
-    status = jnp.where(converged, Status.CONVERGED, Status.ITERATION_LIMIT)
+    exponents = sum([jnp.max(jnp.abs(f)) for f in end.potentials], start=0 * end.error) / problem.epsilon
+    rounded = jnp.finfo(problem.costs.dtype).eps * exponents > problem.threshold
+    status = jnp.where(rounded, Status.ROUNDING, Status.ITERATION_LIMIT)
+    status = jnp.where(converged, Status.CONVERGED, status)
     status = jnp.where(jnp.all(jnp.stack(finite)), status, Status.NOT_FINITE)
     status = jnp.where(_feasible(problem.weights), status, Status.INFEASIBLE)
     terms = [jnp.sum(a * f) for a, f in zip(problem.weights, end.potentials)]

@@ -14,7 +14,7 @@ from jax.typing import ArrayLike
 from mvcl import _checks, _numerics, transport
 from mvcl.transport import _problem, _sinkhorn, _tree
 from mvcl.transport._blocks import Way, Work, default_work, spread_bounds, spread_of
-from mvcl.transport._contraction import scaled_potentials
+from mvcl.transport._contraction import marginals, scaled_potentials
 from mvcl.transport._costs import CostName, PairForm
 from mvcl.transport._derivatives import Point, implicit
 from mvcl.transport._geometry import Geometry, TupleCost, check_operations
@@ -38,14 +38,7 @@ def multimarginal_sinkhorn(
 ) -> SinkhornOutput:
     """`MMSinkhorn(...).solve(Problem(Geometry.from_points(z, cost), a_s, epsilon), init)`, with one inner iteration.
 
-    Args:
-      z: points, as `Geometry.from_points` takes them; or a `Geometry`, for which `cost` does not count.
-      cost: as in `Geometry.from_points`.
-      a_s: as in `Problem`.
-      epsilon: as in `Problem`.
-      threshold: as in `MMSinkhorn`.
-      max_iterations: as in `MMSinkhorn`.
-      init: as in `MMSinkhorn.solve`.
+    `z` is points, or a `Geometry`, for which `cost` does not count.
 
     Example:
       >>> import jax.numpy as jnp
@@ -138,14 +131,10 @@ class MMSinkhorn:
         options, given = self._given(problem, init)
         axis_name = self.axis_name
         axes = frozenset(jax.tree.leaves(axis_name)).union(*map(_numerics.varying, jax.tree.leaves(given)))
-        given = jax.tree.map(lambda x: _numerics.vary(x, axes), given)
-        found = (self._end_of_tree if given.costs.edges else self._end)(options, given)
-        dual, rest = found.dual, found
-        if self.use_danskin:
-            rest = jax.tree.map(lax.stop_gradient, found)
-        geometry, weights = problem.geometry, given.weights
-        if self.use_danskin:
-            geometry, weights = jax.tree.map(lax.stop_gradient, (geometry, weights))
+        shared = jax.tree.map(lambda x: _numerics.vary(x, axes), given)
+        found = (self._end_of_tree if given.costs.edges else self._end)(options, shared)
+        dual, parts = found.dual, (found, problem.geometry, given.weights)
+        rest, geometry, weights = jax.tree.map(lax.stop_gradient, parts) if self.use_danskin else parts
         if axis_name is not None:
             # The same on every device, which these say; and a mean gives each device's copy of the costs its share of
             # the gradient.
@@ -166,6 +155,7 @@ class MMSinkhorn:
             threshold=lax.stop_gradient(given.threshold),
             problem=Problem(geometry, weights, given.epsilon),
             inner_iterations=self.inner_iterations,
+            use_danskin=self.use_danskin,
         )
 
     def _end(self, options: _sinkhorn.Options, given: Given) -> _sinkhorn.End:
@@ -195,10 +185,10 @@ class MMSinkhorn:
         potentials, dual = _tree.potentials_and_dual(costs, weights, given.epsilon, ends)
         held, held_costs, held_weights = jax.tree.map(lax.stop_gradient, (potentials, costs, weights))
         epsilon = lax.stop_gradient(given.epsilon)
-        marginals = _tree.marginals(held_costs, scaled_potentials(held, held_weights, epsilon), epsilon)
-        error = _sinkhorn.distance(marginals, held_weights, options.norm_error, 0 * epsilon)
+        found = marginals(held_costs, scaled_potentials(held, held_weights, epsilon), epsilon)
+        error = _sinkhorn.distance(found, held_weights, options.norm_error, 0 * epsilon)
         worst = reduce(jnp.maximum, [end.status for end in ends])
-        fits = jnp.where(error < given.threshold, Status.CONVERGED, Status.ITERATION_LIMIT)
+        ended = jnp.maximum(worst, Status.ITERATION_LIMIT)
         made = reduce(jnp.maximum, [end.errors for end in ends]) >= 0
         errors = sum([jnp.where(end.errors >= 0, end.errors, end.error) for end in ends], start=0 * epsilon)
         return _sinkhorn.End(
@@ -206,9 +196,9 @@ class MMSinkhorn:
             dual=dual,
             error=error,
             errors=jnp.where(made, errors, -1),
-            mass=jnp.sum(marginals[0]),
+            mass=jnp.sum(found[0]),
             passes=reduce(jnp.maximum, [end.passes for end in ends]),
-            status=jnp.where(worst > Status.ITERATION_LIMIT, worst, fits),
+            status=jnp.where((worst <= Status.ROUNDING) & (error < given.threshold), Status.CONVERGED, ended),
         )
 
     def _given(self, problem: Problem, init: Sequence[ArrayLike] | None) -> tuple[_sinkhorn.Options, Given]:

@@ -55,15 +55,6 @@ def joint_marginal(costs: Geometry, scaled: Vectors, epsilon: jax.Array, views: 
     return marginal[:, None] * joint
 
 
-def marginals(costs: Geometry, scaled: Vectors, epsilon: jax.Array) -> tuple[jax.Array, ...]:
-    """All k marginals (n_l,)."""
-    log_root, sides = messages(costs, scaled, epsilon, 0)
-    found = {0: jnp.exp(log_root)}
-    for (parent, child), (joint, log_sum) in sides.items():
-        found[child] = _numerics.inner("i,ij->j", found[parent], jnp.exp(joint - log_sum[:, None]))
-    return tuple(found[view] for view in range(len(found)))
-
-
 def partners(costs: Geometry, scaled: Vectors, epsilon: jax.Array, view: int) -> jax.Array:
     """The most likely tuple of each point of a view, (n_l, k)."""
     _, sides = messages(costs, scaled, epsilon, view, jnp.max)

@@ -1,6 +1,7 @@
 """The plan without the tensor, against the dense plan in numpy; weights with zeros, views of different sizes."""
 
 import itertools
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 from parametrize import some
 
-from mvcl.transport import true_tuple_mass
+from mvcl.transport import Geometry, MMSinkhorn, Problem, true_tuple_mass
 from tests.transport import tensors
 
 EPSILON = 0.2
@@ -96,6 +97,43 @@ def test_streamed(x64, rng, cost):
     assert minimum < out.primal_bound < minimum + 1
 
 
+EDGES = {
+    "chain": ((0, 1), (1, 2), (2, 3)),
+    "star": ((0, 2), (1, 2), (2, 3)),
+    "tree": ((0, 3), (1, 2), (1, 3)),
+}
+
+
+@pytest.mark.parametrize("name", some(EDGES, fast=["tree"]))
+def test_a_tree_of_costs_has_the_plan_of_its_tensor(x64, rng, name):
+    """Weights with zeros, of sum 1.7; the gradient is the plan's marginals on the edges."""
+    edges, sizes, epsilon = EDGES[name], (4, 3, 5, 2), 0.1
+    matrices = [jnp.asarray(rng.uniform(size=(sizes[l], sizes[m]))) for l, m in edges]
+    a_s = tensors.weights(rng, sizes, mass=1.7)
+    solver = MMSinkhorn(threshold=1e-11, inner_iterations=1, max_iterations=5000)
+
+    @partial(jax.value_and_grad, has_aux=True)
+    def dual(matrices):
+        out = solver.solve(Problem(Geometry.from_pairs(matrices, edges), a_s, epsilon))
+        return out.dual, out
+
+    (_, out), gradient = jax.jit(dual)(matrices)
+    tensor = np.asarray(out.geometry.tensor())
+    f, plan, minimum = tensors.solve(tensor, a_s, epsilon)
+    assert out.converged
+    np.testing.assert_allclose((out.dual, out.primal_bound), minimum, rtol=1e-9)
+    np.testing.assert_allclose(out.error, tensors.error_of(plan, a_s), atol=1e-10)
+    np.testing.assert_allclose(out.primal_cost, (plan * tensor).sum(), rtol=1e-9)
+    tensors.assert_same_potentials(out.potentials, f, a_s, atol=1e-8)
+    assert_most_likely(out, plan, a_s, range(4))
+    for l, m in itertools.permutations(range(4), 2):
+        np.testing.assert_allclose(out.pair_marginal(l, m), tensors.marginal(plan, l, m), atol=1e-10)
+    for view, marginal in enumerate(out.marginals):
+        np.testing.assert_allclose(marginal, tensors.marginal(plan, view), atol=1e-10)
+    for slope, edge in zip(gradient, edges):
+        np.testing.assert_allclose(slope, tensors.marginal(plan, *edge), atol=1e-9)
+
+
 def accuracy(plan, a_s, truth):
     """Share of the points of the true tuples, those of weight 0 left out, whose most likely tuple is the true one."""
     return np.mean(
@@ -163,6 +201,14 @@ def test_gap(x64, case):
             assert out.gap > 1e-4
 
 
+def test_the_tensor_of_a_large_plan_is_refused_and_not_needed():
+    chain = [(view, view + 1) for view in range(8)]
+    out = MMSinkhorn().solve(Problem(Geometry.from_pairs(jnp.ones((8, 9, 9)), chain), epsilon=0.1))
+    np.testing.assert_allclose(out.entries([[0] * 9]), 9.0**-9, rtol=1e-4)
+    with pytest.raises(ValueError, match=r"has 3.87e\+08 entries, above 67108864"):
+        _ = out.tensor
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -177,12 +223,10 @@ def test_gap(x64, case):
         (lambda out: out.matching_accuracy([[0, -1, 0]]), "truth must be from 0 to 4 for view 1, got -1"),
         (lambda out: out.matching_accuracy(), r"truth must be given .* got sizes \(4, 5, 3\)"),
         (lambda out: out.geometry.diagonal(), r"one size .* got sizes \(4, 5, 3\)"),
-        (lambda out: out.plan(max_entries=59), r"shape \(4, 5, 3\) has 60 entries, above max_entries=59"),
     ],
 )
 def test_raises_on_bad_arguments(x64, rng, call, message):
     out, *_ = problem(rng, CASES[3])
-    assert out.plan(max_entries=60).shape == SIZES
     with pytest.raises(ValueError, match=message):
         call(out)
 

@@ -1,6 +1,7 @@
 """k-marginal Sinkhorn against a plain float64 solver that holds the tensor, and against itself."""
 
 import itertools
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -212,6 +213,18 @@ def test_a_schedule_has_the_same_iterates_whatever_the_spread_of_the_costs(x64, 
     np.testing.assert_allclose(small, large, rtol=1e-9)
 
 
+def test_a_small_epsilon_starts_larger(x64, rng):
+    """As an `Epsilon` from a fifth of the spread by 3/4; not with a start of the caller's."""
+    z = np.stack(tensors.unit(rng, (9, 9)))
+    spread = np.ptp(tensors.circular_variance(z))
+    epsilon = spread / 500
+    out, by_hand = (tensors.solution(z, epsilon=e) for e in (epsilon, Epsilon(epsilon, 100.0, 0.75)))
+    assert out.converged
+    assert out.n_iters == by_hand.n_iters
+    np.testing.assert_allclose(out.dual, by_hand.dual, rtol=1e-12)
+    assert np.isfinite(tensors.solution(z, epsilon=epsilon, init=np.zeros((2, 9))).errors[0])
+
+
 def test_start_at_the_solution(x64, rng):
     """From the potentials of the solution one sweep is enough; with other points of weight 0, it takes more."""
     z, a_s = tensors.unit(rng, (9, 7)), tensors.weights(rng, (9, 7))
@@ -379,6 +392,16 @@ def test_raises_on_bad_arguments(options, message):
             Geometry.from_pairs,
             [np.ones((2, n)) for n in (3, 4, 5)],
             r"matrices .*\(3, 4\)\] for .* \(2, 3, 4\)",
+        ),
+        (
+            partial(Geometry.from_pairs, edges=[(0, 1), (0, 1)]),
+            [np.ones((4, 3))] * 2,
+            "edges must be 2 pairs .* tree",
+        ),
+        (
+            partial(Geometry.from_pairs, edges=[(0, 1), (1, 2)]),
+            [np.ones((4, 3))] * 2,
+            r"\(4, 4\), \(4, 3\)\] for",
         ),
         (Geometry.from_tensor, np.ones(4), r"tensor must have shape \(n_1, ..., n_k\) .* got \(4,\)"),
     ],
