@@ -209,16 +209,14 @@ class MMSinkhorn:
         check_operations(costs, _checks.real("max_operations", self.max_operations, positive=True))
         weights = _problem.checked_weights(problem.a_s, costs)
         epsilon = _problem.default_epsilon(costs) if problem.epsilon is None else problem.epsilon
-        scheduled = isinstance(epsilon, transport.Epsilon)
-        schedule = (
-            epsilon if isinstance(epsilon, transport.Epsilon) else transport.Epsilon(epsilon, 1.0, _DECAY)
-        )
+        given = isinstance(epsilon, transport.Epsilon)
+        schedule: Any = epsilon if given else transport.Epsilon(epsilon, 1.0, _DECAY)
         target = _checks.scalar("epsilon", schedule.target, costs.dtype, positive=True)
         work = default_work() if block_size is None else Work(block_size * max(costs.shape))
         way = _way(costs, schedule.target)
         start = jnp.asarray(schedule.init, costs.dtype)
-        if not scheduled and init is None and costs.of_sum is None and way is not Way.KERNELS:
-            start = _start(costs, target)
+        if not given and init is None and costs.of_sum is None and way is not Way.KERNELS:
+            start = _start(costs, target, way)
         options = _sinkhorn.Options(
             work=work._replace(axis_name=self.axis_name, way=way),
             norm_error=_checks.real("norm_error", self.norm_error, positive=True),
@@ -226,7 +224,7 @@ class MMSinkhorn:
             min_iterations=_checks.whole("min_iterations", self.min_iterations, 0),
             max_iterations=_checks.whole("max_iterations", self.max_iterations),
             epsilon_decay=float(schedule.decay),
-            scheduled=scheduled and schedule.init != 1,
+            scheduled=given and schedule.init != 1,
         )
         threshold = jnp.asarray(self.threshold, costs.dtype)
         first = _problem.first_potentials(init, costs)
@@ -248,8 +246,9 @@ def _way(costs: Geometry, epsilon: ArrayLike) -> Way | None:
     return Way(sum(spread <= most for most in spread_bounds(len(costs.shape), costs.dtype)))
 
 
-def _start(costs: Geometry, epsilon: jax.Array) -> jax.Array:
+def _start(costs: Geometry, epsilon: jax.Array, way: Way | None) -> jax.Array:
     """The multiple of epsilon to start with."""
-    spread = lax.stop_gradient(spread_of(costs, epsilon))
-    wide = max(_WIDE, spread_bounds(len(costs.shape), costs.dtype)[1])  # kernels are those of one epsilon
+    spread, wide = lax.stop_gradient(spread_of(costs, epsilon)), _WIDE
+    if way is not Way.ELEMENTWISE:  # kernels are those of one epsilon
+        wide = max(wide, spread_bounds(len(costs.shape), costs.dtype)[1])
     return jnp.where(spread > wide, spread / _FIRST, 1).astype(costs.dtype)
