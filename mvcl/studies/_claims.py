@@ -6,14 +6,13 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from mvcl import _files
 from mvcl.metrics import Interval, interval
-from mvcl.studies._grid import Baseline, Cell, Factors, Found, Study, partner, select
+from mvcl.studies._grid import Baseline, Cell, Factors, Found, Noise, Study, partner, select
 
 _SHOWN = 4  # comparisons of a claim in its reason
 _MOST_SEEDS = 10_000
@@ -76,11 +75,11 @@ class Claim(abc.ABC):
     def _refuted(self, of: Interval) -> bool:
         return of.high < 0
 
-    def _answer(self, margin: float | None, of: Interval) -> str:
+    def _answer(self, margin: float, of: Interval) -> str:
         """Of one interval: equal is what has no sign, or is neither inside nor outside a range."""
         if self._holds(of) or self._refuted(of):
             return HOLDS if self._holds(of) else REFUTED
-        return EQUAL if _within(margin or 0.0, of) else OPEN
+        return EQUAL if max(-of.low, of.high) <= margin else OPEN
 
     def judge(self, found: Found) -> Verdict:
         """The answer from what was measured, with the comparisons that decide, at most `_SHOWN`.
@@ -105,7 +104,7 @@ class Claim(abc.ABC):
 
     def _judged(self, found: Found, group: Sequence[Compared]) -> Verdict:
         """A comparison with its steps; with a cell that is not trained it decides nothing."""
-        study, margin = found.study, found.study.margin(self.measure)
+        study, margin = found.study, found.study.margin(self.measure) or 0.0
         intervals = [_interval(found, cells, self.measure, study.level) for cells in group]
         answers = [self._answer(margin, of) for of in intervals]
         answer = min(answers, key=_ANSWERS.index)
@@ -115,7 +114,7 @@ class Claim(abc.ABC):
         reason = f"{named(*group[0])}: {_text(intervals[0], digits)}"
         if untrained := _not_trained(found, group, self.measure):
             return Verdict(OPEN, f"{reason}, not trained: {'; '.join(untrained)}")
-        if answer in (HOLDS, REFUTED) and margin and _within(margin, intervals[0]):
+        if margin and answer in (HOLDS, REFUTED) and max(-intervals[0].low, intervals[0].high) <= margin:
             reason += f", less than {margin:g}"
         half_width, seeds, lacking = 0.0, 0, 0
         for cells, of, one in zip(group, intervals, answers):
@@ -124,13 +123,11 @@ class Claim(abc.ABC):
                 continue
             half_width = max(half_width, (of.high - of.low) / 2)
             if margin:
-                seeds = max(seeds, _enough(values, study.level, partial(_narrow, margin)))
+                seeds = max(seeds, _enough(values, study.level, lambda of: of.high - of.low <= 2 * margin))
             if answer == one == OPEN:
-                lacking = max(lacking, _enough(values, study.level, partial(self._decided, margin)))
+                decided = _enough(values, study.level, lambda of: self._answer(margin, of) != OPEN)
+                lacking = max(lacking, decided)
         return Verdict(answer, reason, half_width, seeds, lacking)
-
-    def _decided(self, margin: float | None, of: Interval) -> bool:
-        return self._answer(margin, of) != OPEN
 
     def _order(self, found: Found, compared: Sequence[Compared]) -> list[str]:
         """Of one seed and without a noise: how many are as claimed, here and in print."""
@@ -232,26 +229,15 @@ class Within(Claim):
         return of.high < self.low or of.low > self.high
 
 
-def _within(margin: float, of: Interval) -> bool:
-    return -margin <= of.low and of.high <= margin
-
-
-def _narrow(margin: float, of: Interval) -> bool:
-    return (of.high - of.low) / 2 <= margin
-
-
 def _enough(values: Sequence[float], level: float, does: Callable[[Interval], bool]) -> int:
     """The least number of seeds whose interval does, if mean and deviation stay; `_MOST_SEEDS + 1`: more.
 
     What an interval does, a narrower one of the same mean must do.
     """
-    from scipy.special import stdtrit  # its import is slow
-
     mean, deviation = float(np.mean(values)), float(np.std(values, ddof=1))
 
     def enough(n: int) -> bool:
-        half = float(stdtrit(n - 1, 0.5 + level / 2)) * deviation / math.sqrt(n)
-        return does(Interval(mean, mean - half, mean + half, n))
+        return does(Noise(deviation, "", n - 1).around(mean, 1 / n, level))
 
     return 2 + bisect.bisect_left(range(2, _MOST_SEEDS + 1), True, key=enough)
 

@@ -172,8 +172,8 @@ class Noise(NamedTuple):
     degrees: float = 1e9
     """Degrees of freedom; by default the deviation is known."""
 
-    def around(self, value: float, cells: int, level: float = 0.95) -> Interval:
-        """Interval of what is computed of one run of each of so many cells: a value, a difference, one of gains."""
+    def around(self, value: float, cells: float, level: float = 0.95) -> Interval:
+        """Interval of a sum or difference of one run of each of so many cells; 1 / n for the mean of n runs of one."""
         from scipy.special import stdtrit  # its import is slow
 
         half = float(stdtrit(self.degrees, 0.5 + level / 2)) * self.deviation * math.sqrt(cells)

@@ -1,6 +1,7 @@
 """Intervals, paired differences and the answers to claims, by hand, against scipy, and by simulation."""
 
 import dataclasses
+import itertools
 import math
 
 import numpy as np
@@ -181,6 +182,19 @@ def test_intervals_are_covered_together_over_all_claims_of_a_study():
             1 - 0.05 / len({*answers} | {"other"} if other in claims else [0])
         )
         assert [claim.judge(found_of(study, values)).answer for claim in claims] == answers
+
+
+def test_one_page_of_twenty_has_an_interval_without_the_truth(rng):
+    """At most: six cells of one mean, each claimed to be above all; 4 points are three deviations of 300 pages."""
+    claims = [dataclasses.replace(ABOVE, cells=one, than=tuple(SEVEN[:6])) for one in SEVEN[:6]]
+    study, wrong = study_of(SEVEN[:6], claims), 0
+    pairs = [*itertools.combinations(study.cells, 2)]
+    assert study.comparisons == len(pairs) == 15
+    for _ in range(300):
+        found = found_of(study, rng.normal(size=(6, 20)).tolist())
+        intervals = [difference(found, *pair, "m", study.level) for pair in pairs]
+        wrong += any(of.low > 0 or of.high < 0 for of in intervals)
+    assert 3 <= wrong <= 27
 
 
 @pytest.mark.parametrize(
