@@ -87,7 +87,8 @@ def get_config() -> Config:
         head=models.MLPHead(layers=3, hidden=128, out=64, norm="batch"),
         objective=partial(losses.comm, temperature=0.1),
         method=methods.Fused(
-            fusion=models.Fusion(width=64, depth=1, heads=4, tokens=4),
+            fusion=models.Transformer(width=64, depth=1, heads=4, dropout=0.0),
+            tokens=4,
             augmentation=augment.ByKind(masked=0.1, noise=0.1),
         ),
         optimizer=AdamW(learning_rate=1e-3, weight_decay=1e-4, warmup_epochs=2),

@@ -22,10 +22,13 @@ from mvcl.studies import Values
 class Tuned:
     """A task at the temperature that is best on other draws, renderings and first weights: a validation.
 
-    Best is the mean of what the probes of all views read of each factor.
+    Best is the mean of some measures.
     """
 
-    task: Factored
+    task: Any
+    """With a field `objective`, and `networks`, its number of networks."""
+    measures: tuple[str, ...] = tuple(factor for factor in FACTORS if factor != "part")
+    """Those of the mean, if there are."""
     temperatures: tuple[float, ...] = (0.05, 0.1, 0.2, 0.5)
     validation: int = 3
     """Networks at each temperature."""
@@ -40,8 +43,7 @@ class Tuned:
         best = max(self.temperatures, key=lambda t: self._read(folder, seed + 1_000_000, t))
         return [{**found, "temperature": best} for found in self._at(best).run(folder, seed)]
 
-    def _at(self, temperature: float) -> Factored:
-        assert self.task.objective is not None
+    def _at(self, temperature: float) -> Any:
         function, options = losses.unwrap(self.task.objective)
         if "pair" in options:
             of_pairs = losses.higher_order(function)
@@ -53,8 +55,8 @@ class Tuned:
 
     def _read(self, folder: Path, seed: int, temperature: float) -> float:
         few = dataclasses.replace(self._at(temperature), networks=self.validation)
-        kinds = [f for f in FACTORS if f != "part"]
-        return float(np.mean([one[f] for one in few.run(folder, seed) for f in kinds if f in one]))
+        found = few.run(folder / f"temperature{temperature}", seed)
+        return float(np.mean([one[name] for one in found for name in self.measures if name in one]))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -80,9 +82,8 @@ class Fused(Factored):
     def _network(self, key: jax.Array) -> nnx.Module:
         assert self.encoder is not None
         d, k = self.encoder.widths[-1], self.data.views
-        config = models.Fusion(width=d * k, heads=self.heads, tokens=self.tokens)
-        views = [(self.tokens, d // self.tokens)] * k
-        return config.build(views, dtype=jnp.float32, rngs=nnx.Rngs(key))
+        config = models.Transformer(width=d * k, depth=1, heads=self.heads, dropout=0.0)
+        return config.build((k * self.tokens, d // self.tokens), dtype=jnp.float32, rngs=nnx.Rngs(key))
 
     def initial(self, encoder: models.MLP, width: int, keys: jax.Array) -> dict[str, Any]:
         params = super().initial(encoder, width, keys)
@@ -109,11 +110,15 @@ class Fused(Factored):
             return z, sums / jnp.maximum(there.sum(0), 1)[:, None], []
         graph, _ = nnx.split(nnx.eval_shape(lambda: self._network(jax.random.key(0))))
         net: Any = nnx.merge(graph, params["fusion"])
-        tokens = net.tokens([view.reshape(n, self.tokens, -1) for view in z])
-        every, kept = jnp.concatenate(tokens, axis=1), jnp.repeat(there.T, self.tokens, axis=1)
-        alone = jnp.stack([net(one) for one in tokens])
-        draws = [jax.random.bernoulli(jax.random.fold_in(key, t), 0.5, kept.shape) for t in range(maskings)]
-        return alone, net(every, kept), [net(every, kept & draw) for draw in draws]
+        tokens = jnp.concatenate([view.reshape(n, self.tokens, -1) for view in z], axis=1)
+        alone = jnp.broadcast_to(jnp.eye(k, dtype=bool)[:, None], (k, n, k))
+        subsets = jnp.repeat(jnp.concatenate([alone, there.T[None]]), self.tokens, axis=2)
+        if maskings:
+            draws = jax.random.bernoulli(key, 0.5, (maskings, *subsets.shape[1:]))
+            subsets = jnp.concatenate([subsets, draws & subsets[-1:]])
+        chosen = jnp.where(subsets[..., None], tokens[None], jnp.nan)  # a row of NaN is masked
+        fused = net(chosen.reshape(-1, *tokens.shape[1:])).reshape(len(subsets), n, -1)
+        return fused[:k], fused[k], [*fused[k + 1 :]]
 
     def embedded(self, params: dict[str, Any], x: jax.Array) -> tuple[jax.Array, jax.Array]:
         if self.fusion == "mean":

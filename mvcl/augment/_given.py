@@ -14,8 +14,8 @@ class ByKind:
     """One augmentation of a view, chosen by the shape of its examples; all settings are ours.
 
     A table (d,) has entries set to 0 and noise added. A sequence (time, d) is a random part of itself, stretched to its
-    length by linear interpolation; padding, rows of NaN at its end, stays. An image (height, width, channels) is drawn
-    by a policy.
+    length by linear interpolation; padding, rows of NaN at its end, stays. An image (height, width, channels), in
+    [0, 1], is drawn by a policy.
     """
 
     masked: float = 0.2

@@ -5,7 +5,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 
 from mvcl import augment, losses, models
@@ -25,12 +24,19 @@ class Fused:
     the head embeds both. `comm` and `inf_masking` compare these 2 (k + 1) embeddings; any other objective compares the
     k views, each fused alone, of the first augmentation. The evaluated features are the fusion of the views that are
     there. Images are augmented by `views.policy`, given views by `augmentation`.
+
+    Dufumier and Castillo-Navarro 2025, released: one layer of 8 heads and a class token. Ours: pre-norm, and positions
+    that are learned for each token.
     """
 
     encoders: tuple[models.EncoderConfig, ...] = ()
-    """One encoder per view; empty: `encoder` for each. Set in a config file."""
-    fusion: models.Fusion = dataclasses.field(default_factory=lambda: models.Fusion())
-    """The network that fuses the views' tokens."""
+    """One encoder per view, of as many features each; empty: `encoder` for each. Set in a config file."""
+    fusion: models.Transformer = dataclasses.field(
+        default_factory=lambda: models.Transformer(width=256, depth=1, heads=8, dropout=0.0)
+    )
+    """The network that fuses the tokens; missing ones are masked."""
+    tokens: int = 4
+    """Tokens of a view: the features of its encoder are cut into so many."""
     augmentation: augment.ByKind | None = dataclasses.field(default_factory=lambda: augment.ByKind())
     """Augmentation of given views, by their kind; None, `method.augmentation:none`: they are not augmented."""
     maskings: int = 4
@@ -56,24 +62,26 @@ class FusedNetworks(nnx.Module):
 
     def __init__(self, spec: Specification, options: Fused, rngs: nnx.Rngs) -> None:
         more: dict[str, Any] = {"dtype": spec.dtype, "rngs": rngs}
-        encoders, self.cut = of_each_view(options.encoders, spec), options.fusion.tokens
+        encoders, self.tokens = of_each_view(options.encoders, spec), options.tokens
         self.encoder = nnx.List([e.build(shape, **more) for e, shape in zip(encoders, spec.shapes)])
-        for encoder in self.encoder:
-            if encoder.features % self.cut:
-                raise ValueError(
-                    f"method.fusion.tokens must divide the {encoder.features} features of each encoder, got {self.cut}"
-                )
-        views = [(self.cut, encoder.features // self.cut) for encoder in self.encoder]
-        self.fusion = options.fusion.build(views, **more)
+        features = [encoder.features for encoder in self.encoder]
+        if len(set(features)) > 1 or features[0] % self.tokens:
+            raise ValueError(
+                f"method.tokens must divide the features of the encoders, one number for all views, got {self.tokens} "
+                f"for {', '.join(map(str, features))}"
+            )
+        self.fusion = options.fusion.build((len(features) * self.tokens, features[0] // self.tokens), **more)
         self.head = spec.head.build(self.fusion.features, **more)
 
-    def tokens(self, views: Any, present: jax.Array | None) -> tuple[list[jax.Array], jax.Array]:
-        """(n, tokens, width) of each view, and the (n, all tokens) that are there."""
+    def __call__(self, views: Any, there: jax.Array) -> jax.Array:
+        """(s, n, features): the fusions of s subsets of the tokens; `there` is (s, n, all tokens)."""
         found = [
-            e(x).reshape((len(x), self.cut, -1)) for e, x in zip(self.encoder, separate(views), strict=True)
+            e(x).reshape((len(x), self.tokens, -1))
+            for e, x in zip(self.encoder, separate(views), strict=True)
         ]
-        there = jnp.ones((len(found[0]), len(found)), bool) if present is None else present
-        return self.fusion.tokens(found), jnp.repeat(there, self.cut, axis=1)
+        x = jnp.concatenate(found, axis=1)
+        subsets = jnp.where(there[..., None], x[None], jnp.nan)
+        return self.fusion(subsets.reshape((-1, *x.shape[1:]))).reshape((*there.shape[:2], -1))
 
 
 class FusedLearner(Learner):
@@ -81,8 +89,9 @@ class FusedLearner(Learner):
 
     def __init__(self, spec: Specification, options: Fused) -> None:
         self.options, self.k, self.given = options, len(spec.shapes), spec.given
-        self.operands = losses.takes(spec.objective).operands
-        self.maskings = options.maskings if self.operands is Operands.MASKED else 0
+        operands = losses.takes(spec.objective).operands
+        self.sides = 2 if operands in (Operands.FUSED, Operands.MASKED) else 1
+        self.maskings = options.maskings if operands is Operands.MASKED else 0
         if self.maskings:
             self.objective_options = {"fused": 2 * (self.k + 1)}
         Module.__init__(self, lambda key: FusedNetworks(spec, options, nnx.Rngs(key)))
@@ -100,29 +109,33 @@ class FusedLearner(Learner):
         return {**statistics, "progress": jnp.asarray(progress, jnp.float32)}
 
     def loss(self, params: Any, statistics: Any, batch: Batch, objective: OfViews) -> LossAndMore:
-        nets, inputs, every = self.network(params, statistics), batch.inputs, []
-        key, present = key_of_batch(statistics, inputs), inputs.get("present")
-        more: list[jax.Array] = []
-        for side in range(2 if self.operands in (Operands.FUSED, Operands.MASKED) else 1):
+        nets, key = self.network(params, statistics), key_of_batch(statistics, batch.inputs)
+        there, found, extra = self._subsets(batch.inputs), [], dict(batch.mask)
+        for side in range(self.sides):
             of_views, of_tokens = jax.random.split(jax.random.fold_in(key, side))
-            tokens, there = nets.tokens(self._augmented(batch, side, of_views), present)
-            whole = jnp.concatenate(tokens, axis=1)
-            every += [nets.fusion(x) for x in tokens] + [nets.fusion(whole, there)]
-            for number in range(self.maskings):
-                draw = jax.random.fold_in(of_tokens, number)
-                kept = jax.random.bernoulli(draw, 1 - self.options.masked, there.shape)
-                more.append(nets.fusion(whole, there & kept))
-        z = jnp.stack([nets.head(x) for x in every + more])[:, : batch.examples]
-        extra = {"ratio": self.options.ratio * statistics["progress"]} if self.maskings else {}
-        for name, mask in batch.mask.items():
-            both = jnp.concatenate([mask, mask.any(0)[None]])
-            extra[name] = jnp.concatenate([both, both, *[both[-1:]] * len(more)])
-        if self.operands not in (Operands.FUSED, Operands.MASKED):
-            value, measures = objective(z[: self.k], **batch.mask)
-        else:
-            value, measures = objective(z, **extra)
+            shape = (self.maskings, *there.shape[1:])
+            kept = jax.random.bernoulli(of_tokens, 1 - self.options.masked, shape) & there[-1:]
+            found.append(nets(self._augmented(batch, side, of_views), jnp.concatenate([there, kept])))
+        every = [x[: self.k + 1] for x in found] + [x[self.k + 1 :] for x in found]
+        z = jnp.stack([nets.head(x) for x in jnp.concatenate(every)])[:, : batch.examples]
         state = {**statistics, "network": self.statistics(nets)}
+        if self.sides == 1:
+            value, measures = objective(z[: self.k], **extra)
+            return value, (state, z[: self.k], measures)
+        for name, mask in batch.mask.items():
+            whole = mask.any(0)[None]
+            extra[name] = jnp.concatenate([mask, whole] * 2 + [whole] * (2 * self.maskings))
+        if self.maskings:
+            extra["ratio"] = self.options.ratio * statistics["progress"]
+        value, measures = objective(z, **extra)
         return value, (state, z[: self.k], measures)
+
+    def _subsets(self, inputs: Inputs) -> jax.Array:
+        """(k + 1, n, all tokens): the tokens of each view alone, and of all that are there."""
+        n = len(jax.tree.leaves(inputs)[0])
+        whole = inputs.get("present", jnp.ones((n, self.k), bool))
+        alone = jnp.broadcast_to(jnp.eye(self.k, dtype=bool)[:, None], (self.k, n, self.k))
+        return jnp.repeat(jnp.concatenate([alone, whole[None]]), self.options.tokens, axis=2)
 
     def _augmented(self, batch: Batch, side: int, key: jax.Array) -> tuple[jax.Array, ...]:
         """The views of the batch in one of its two augmentations."""
@@ -139,18 +152,16 @@ class FusedLearner(Learner):
         `head_views`."""
         nets = models.eval_view(self.network(params, statistics))
         views = inputs["views"] if "views" in inputs else (inputs["images"],) * self.k
-        present = inputs.get("present")
-        tokens, there = nets.tokens(views, present)
-        head = nets.head if output.startswith("head") else lambda x: x
-        if not output.endswith("views"):
-            return head(nets.fusion(jnp.concatenate(tokens, axis=1), there))
-        found = jnp.stack([head(nets.fusion(x)) for x in tokens], axis=1)
-        here = np.ones(found.shape[:2], bool) if present is None else present
-        return jnp.where(here[..., None], found, 0).reshape((len(found), -1))
+        z = nets(views, self._subsets(inputs))
+        z = nets.head(z.reshape((-1, z.shape[-1]))).reshape((*z.shape[:2], -1)) if "head" in output else z
+        if "views" not in output:
+            return z[-1]
+        here = inputs.get("present", jnp.ones((z.shape[1], self.k), bool))
+        return jnp.where(here[..., None], z[:-1].swapaxes(0, 1), 0).reshape((z.shape[1], -1))
 
     def level(self, objective: OfViews, z: jax.Array) -> jax.Array:
         """The mean of the views stands for their fusion."""
-        if self.operands not in (Operands.FUSED, Operands.MASKED):
+        if self.sides == 1:
             return objective(z)[0]
         whole = z.mean(0)[None]
         return objective(jnp.concatenate([z, whole, z, whole, *[whole] * (2 * self.maskings)]))[0]

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
         ResNetEncoder,
     )
     from mvcl.models._export import export
-    from mvcl.models._fusion import Fusion, FusionEncoder
     from mvcl.models._layers import (
         MLP,
         ConvNet,

@@ -11,9 +11,9 @@ from test_methods import N, setting
 from mvcl import augment, losses, methods, models
 
 SHAPES = ((5,), (4, 3), (4, 4, 1), (2,), (6,), (3,))
-FUSION = models.Fusion(width=8, heads=2, tokens=2)
+FUSION = models.Transformer(width=8, depth=1, heads=2, dropout=0.0)
 HEAD = models.MLPHead(layers=1, out=3)
-MASKED = partial(methods.Fused, fusion=FUSION, maskings=2, masked=0.5)
+MASKED = partial(methods.Fused, fusion=FUSION, tokens=2, maskings=2, masked=0.5)
 
 
 def started(objective, k, rng, **options):
@@ -35,22 +35,31 @@ def loss_of(learner, objective):
 
 @pytest.mark.parametrize("k", [2, pytest.param(6, marks=pytest.mark.exhaustive)])
 def test_comm_of_every_view_alone_and_of_all_that_are_there(rng, k):
-    """A view alone is the fusion of all tokens with the others masked. What is missing is never read."""
+    """Embeddings are those of the tokens that are there without any mask. What is missing is never read."""
     learner, params, statistics, inputs = started(losses.comm, k, rng, augmentation=None)
     loss, present = loss_of(learner, losses.comm), inputs["present"]
-    alone = [np.repeat(np.eye(k, dtype=bool)[[l] * N], 2, axis=1) for l in range(k)]
     mask = np.concatenate([present.T, np.ones((1, N), bool)] * 2)
+
+    def alone(nets, tokens, which):
+        """The class token after attention to some tokens only."""
+        net, which = nets.fusion, np.flatnonzero(which)
+        x = net.embed(tokens[:, which]) + net.pos_embed[...][:, which]
+        x = jnp.concatenate([jnp.broadcast_to(net.cls_token[...], (len(x), 1, 8)), x], axis=1)
+        return nets.head(net.norm(net.blocks[0](x)[:, 0]))
 
     @jax.jit
     def both(params, inputs):
         (value, (_, z, _)), gradient = jax.value_and_grad(loss, has_aux=True)(params, statistics, inputs)
         nets = learner.network(params, statistics)
-        tokens, there = nets.tokens(inputs["views"], present)
-        every = [nets.head(nets.fusion(jnp.concatenate(tokens, axis=1), m)) for m in (*alone, there)]
-        return value, z, gradient, losses.comm(jnp.stack(every * 2), mask=mask), every, there
+        tokens = jnp.concatenate(
+            [e(x).reshape(N, 2, 3) for e, x in zip(nets.encoder, inputs["views"])], axis=1
+        )
+        each = [alone(nets, tokens, np.repeat(np.eye(k)[l], 2)) for l in range(k)]
+        rows = [alone(nets, tokens[i : i + 1], np.repeat(here, 2)) for i, here in enumerate(present)]
+        every = [*each, jnp.concatenate(rows)]
+        return value, z, gradient, losses.comm(jnp.stack(every * 2), mask=mask), every
 
-    value, z, gradient, expected, every, there = both(params, inputs)
-    np.testing.assert_array_equal(there, np.repeat(present, 2, axis=1))
+    value, z, gradient, expected, every = both(params, inputs)
     np.testing.assert_allclose(z, every[:k], rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(value, expected, rtol=1e-5)
     assert all(np.any(g) for g in jax.tree.leaves(gradient))
@@ -72,7 +81,7 @@ def test_inf_masking_grows_with_the_run_and_other_objectives_compare_the_views(r
     learner, params, statistics, inputs = started(pairs, 2, rng)
     value, (_, z, _) = jax.jit(loss_of(learner, pairs))(params, statistics, inputs)
     np.testing.assert_allclose(value, pairs(z, mask=inputs["present"].T), rtol=1e-5)
-    with pytest.raises(ValueError, match=r"method.fusion.tokens must divide the 6 features .* got 4"):
+    with pytest.raises(ValueError, match=r"method.tokens must divide the features .* got 4 for 6, 6"):
         methods.Fused().build(setting(encoder=models.MLP(widths=(6,))))
 
 
