@@ -20,11 +20,13 @@ Two views have neither pair bits, which would be shared, nor synergy.
 
 import dataclasses
 import math
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from mvcl import data
 
 FACTORS = ("shared", "pair", "unique", "part", "synergy")
 """Kinds of bits of `FactorViews`, by how many views have to be seen to read one."""
@@ -156,3 +158,54 @@ def render(
     signal = jnp.einsum("knh,khi->kni", hidden, after)
     e = jax.random.uniform(key, signal.shape, minval=-math.sqrt(3), maxval=math.sqrt(3))
     return gain[:, None, None] * signal + noise[:, None, None] * e
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Factors:
+    """Tables of k views of known bits as a source of data; the label is one of the factors."""
+
+    views: int = 3
+    """k."""
+    label: Literal["shared", "unique", "synergy"] = "unique"
+    """The bits that all views see, those of the first view alone, or one that only the first three views tell."""
+    examples: int = 8192
+    """Training examples; the split `test` has a quarter."""
+    present: float = 1.0
+    """Probability that a training example has a view; it has one at least."""
+    seed: int = 0
+    """Seed of the bits and of the random networks that make views of them."""
+
+    def open(self) -> dict[str, data.Split]:
+        """The splits `train` and `test`."""
+        return {name: self._split(number, name == "train") for number, name in enumerate(("train", "test"))}
+
+    def _split(self, number: int, training: bool) -> data.Split:
+        made, n = FactorViews(views=self.views), self.examples if training else self.examples // 4
+        world, draws = jax.random.split(jax.random.key(self.seed))
+        first, second = jax.random.split(jax.random.fold_in(draws, number))
+        bits, quality = made.bits(first, n), [np.asarray(x, np.float32) for x in made.quality]
+        views = jax.device_get(
+            render(made.world(world), made.of_views(bits), *map(jnp.asarray, quality), second)
+        )
+        seen = {"shared": bits.shared, "unique": bits.unique[:, 0]}
+        if made.neighbours:
+            seen["synergy"] = bits.synergy[:, 0]
+        if self.label not in seen:
+            raise ValueError(
+                f"data.label must be one of {', '.join(seen)} for {self.views} views, got {self.label}"
+            )
+        chosen = np.asarray(seen[self.label]) > 0
+        label = (chosen @ (1 << np.arange(chosen.shape[1]))).astype(np.int32)
+        present = None
+        if training and self.present < 1:
+            rng = np.random.default_rng(self.seed)
+            present = rng.random((n, self.views)) < self.present
+            present[np.arange(n), rng.integers(self.views, size=n)] = True
+        return data.in_memory(
+            tuple(views),
+            label,
+            tuple(map(str, range(1 << chosen.shape[1]))),
+            view_names=tuple(f"view{l + 1}" for l in range(self.views)),
+            given=True,
+            present=present,
+        )

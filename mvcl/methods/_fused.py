@@ -86,6 +86,7 @@ class FusedNetworks(nnx.Module):
 
 class FusedLearner(Learner):
     one_encoder = False
+    has_level = False  # random views have no fusion of them
 
     def __init__(self, spec: Specification, options: Fused) -> None:
         self.options, self.k, self.given = options, len(spec.shapes), spec.given
@@ -158,10 +159,3 @@ class FusedLearner(Learner):
             return z[-1]
         here = inputs.get("present", jnp.ones((z.shape[1], self.k), bool))
         return jnp.where(here[..., None], z[:-1].swapaxes(0, 1), 0).reshape((z.shape[1], -1))
-
-    def level(self, objective: OfViews, z: jax.Array) -> jax.Array:
-        """The mean of the views stands for their fusion."""
-        if self.sides == 1:
-            return objective(z)[0]
-        whole = z.mean(0)[None]
-        return objective(jnp.concatenate([z, whole, z, whole, *[whole] * (2 * self.maskings)]))[0]
