@@ -183,10 +183,8 @@ class Factors:
         made, n = FactorViews(views=self.views), self.examples if training else self.examples // 4
         world, draws = jax.random.split(jax.random.key(self.seed))
         first, second = jax.random.split(jax.random.fold_in(draws, number))
-        bits, quality = made.bits(first, n), [np.asarray(x, np.float32) for x in made.quality]
-        views = jax.device_get(
-            render(made.world(world), made.of_views(bits), *map(jnp.asarray, quality), second)
-        )
+        bits, (gain, noise) = made.bits(first, n), (jnp.asarray(x, jnp.float32) for x in made.quality)
+        views = jax.device_get(render(made.world(world), made.of_views(bits), gain, noise, second))
         seen = {"shared": bits.shared, "unique": bits.unique[:, 0]}
         if made.neighbours:
             seen["synergy"] = bits.synergy[:, 0]
