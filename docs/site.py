@@ -26,7 +26,7 @@ from sphinx.util.nodes import make_refnode
 
 PACKAGES = (
     *("losses", "transport", "metrics", "augment", "data", "models", "methods"),
-    *("evaluation", "training", "report", "studies"),
+    *("evaluation", "training", "report", "sklearn", "studies"),
 )
 COMMANDS = (
     *(
@@ -34,6 +34,7 @@ COMMANDS = (
         "evaluate",
         "finetune",
         "embed",
+        "neighbours",
         "geometry",
         "report",
         "study digits",

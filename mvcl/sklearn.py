@@ -14,6 +14,8 @@ from sklearn.utils.validation import check_is_fitted, check_random_state, valida
 from mvcl import losses, methods, metrics, models
 from mvcl.training import AdamW, Encoder, Output, Train, fit
 
+__all__ = ["MultiViewEncoder", "SemClustering", "cluster_numbers"]
+
 
 class _OfViews(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """What the estimators have in common: options of training, views of X, and their features.

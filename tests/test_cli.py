@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from safetensors.numpy import load_file
 
 from mvcl import _configs, cli, studies, training
@@ -99,19 +100,14 @@ def test_embeds_and_finds_new_rows_without_the_data(trained, tmp_path, capsys):
     images = training.load(trained).data.open()["test"].arrays[0]
     np.savez(tmp_path / "new.npz", images=images[4:8, ..., 0])
     np.savez(tmp_path / "all.npz", images=images[..., 0])
-    for name in ("new", "all"):
-        command = (
-            "embed",
-            trained,
-            "--data.path",
-            tmp_path / f"{name}.npz",
-            "--out",
-            tmp_path / f"z_{name}.npz",
-        )
-        assert run(*command) == 0
+    Image.fromarray(np.zeros((8, 8), np.uint8)).save(tmp_path / "one.png")
+    for file in ("new.npz", "all.npz", "one.png"):
+        command = ("embed", trained, "--data.path", tmp_path / file)
+        assert run(*command, "--out", tmp_path / f"z_{file[:3]}.npz") == 0
     new, every = (np.load(tmp_path / f"z_{name}.npz") for name in ("new", "all"))
     np.testing.assert_allclose(new["features"], every["features"][4:8], atol=1e-6)
     assert list(new["ids"]) == ["0", "1", "2", "3"]
+    assert list(np.load(tmp_path / "z_one.npz")["ids"]) == [str(tmp_path / "one.png")]
     capsys.readouterr()
     assert (
         run("neighbours", trained, tmp_path / "new.npz", "--data.path", tmp_path / "all.npz", "--count", 1)

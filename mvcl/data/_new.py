@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from mvcl import _buckets, _files, _progress
 from mvcl.data import _images, _memory, _tables
@@ -19,29 +20,30 @@ def new_rows(
 
     Args:
       source: of the run, whose options are kept; one without files reads a table, or images, as `spec` is.
-      path: the file or folder; of images any files below it, or one.
+      path: the file or folder; of images any files below it, or one, whose label is the name of its folder.
       spec, scaling: of the examples that the run was trained on.
       names: of its classes; rows of other classes, or without, have the label -1.
 
     Raises:
       ValueError: nothing is there, or it has other views or images than the run.
     """
-    place, tables = _buckets.local_copy(path), isinstance(source, _tables.Tables)
+    place = _buckets.local_copy(path)
     if not place.exists():
         raise ValueError(
             f"--data.path must be a file or folder of new rows, got {path!r}, which does not exist"
         )
-    if hasattr(source, "path") and not (tables or isinstance(source, (_images.Folder, _images.Arrays))):
+    if spec.given and hasattr(source, "path") and not isinstance(source, _tables.Tables):
         return dict(dataclasses.replace(source, path=path).open())  # type: ignore[type-var]
-    labels: Any = None
+    labels: Any = ()
     with _files.naming(path):
         if spec.given:
             reader = source if isinstance(source, _tables.Tables) else _tables.Tables()
-            views, labels, ids = reader.read(place, least=1)
+            views, found, ids = reader.read(place, least=1)
             known = {name: views[name] for name in spec.view_names if name in views}
             cut = {name: view[:, : view.shape[1] - reader.skip_last] for name, view in known.items()}
             split = _memory.split_of_arrays(cut, spec=spec, scaling=scaling)
             split = dataclasses.replace(split, ids=tuple(ids))
+            labels = () if found is None else found.astype(np.int64) if found.dtype.kind == "f" else found
         elif place.suffix.lower() == ".npz":
             arrays = _files.read_npz(place)
             images = [arrays[name] for name in ("images", *_images.IMAGE_ARRAYS) if name in arrays]
@@ -50,9 +52,10 @@ def new_rows(
             split = _memory.split_of_arrays(np.concatenate(images), spec=spec)
         else:
             split = _of_files(place, spec)
+            labels = [file.parent.name for file in split.files]
     number = {name: i for i, name in enumerate(names)}
-    texts = [""] * len(split) if labels is None else [str(label).strip() for label in labels]
-    numbers = np.asarray([number.get(text, -1) for text in texts], np.int32)
+    numbers = np.full(len(split), -1, np.int32)
+    numbers[: len(labels)] = [number.get(str(label).strip(), -1) for label in labels]
     return {"all": dataclasses.replace(split, labels=numbers, class_names=names)}
 
 
@@ -63,9 +66,10 @@ def _of_files(place: Path, spec: ExampleSpec) -> Split:
         raise ValueError(f"it has no image ({', '.join(_images.IMAGE_SUFFIXES)})")
     shape: _images.Shape = (None, None, spec.channels)
     if spec.image_shape is not None:  # a program for images of one size
-        from PIL import Image
-
-        sizes = {Image.open(file).size[::-1] for file in _progress.track(files, "opening images", len(files))}
+        sizes = set()
+        for file in _progress.track(files, f"opening {place}", len(files), "images"):
+            with Image.open(file) as image:
+                sizes.add(image.size[::-1])
         if len(sizes) > 1:
             raise ValueError(
                 f"the run's images have one size, and these {len(sizes)}: resize them, or give them to mvcl.load(RUN) "

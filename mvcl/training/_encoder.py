@@ -16,6 +16,7 @@ from mvcl.training._run import KEPT, Run, open_run
 from mvcl.training._serialise import load, replace_at, to_json
 
 Output = Literal["config", "encoder", "head", "views", "head_views", "mean"]
+"""Outputs of an encoder, see `Encoder`."""
 
 
 class Encoder:

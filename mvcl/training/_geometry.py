@@ -178,8 +178,10 @@ def embed(
         encoded, of_split = _evaluate.encode_readable(run, state, reading, splits=(split,))
         features, readable, by_view = encoded[split], of_split[split], encoded[split][None]
     with _progress.during("measuring the features"):
-        measured = evaluation.geometry(list(by_view), seed=run.config.evaluation.seed).results()
-        measures = measured["mean" if len(by_view) > 1 else "view 1"]
+        measures: list[evaluation.Result] = []  # of one example there are none
+        if len(features) > 1:
+            measured = evaluation.geometry(list(by_view), seed=run.config.evaluation.seed).results()
+            measures = measured["mean" if len(by_view) > 1 else "view 1"]
     if jax.process_index() == 0:
         more = {"labels": readable.labels, "class_names": np.asarray(readable.class_names)}
         more["ids"] = np.asarray(readable.named)
