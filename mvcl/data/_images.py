@@ -41,7 +41,8 @@ Shape = tuple[int | None, int | None, int]
 class Folder:
     """A folder of images: PATH/train/CLASS/*.jpg and PATH/test/CLASS/*.jpg (or `val`); sizes may differ.
 
-    With class folders directly under PATH, every fifth image of each class, in name order, is in the test split.
+    With class folders directly under PATH, every fifth image of each class, in name order, is in the test split. Images
+    directly in PATH have no classes; all of them are in both splits.
     """
 
     path: str = ""
@@ -58,6 +59,10 @@ class Folder:
                 raise ValueError(f"{root} has a train folder but no test or val folder")
             parts = {part: _image_files(folder) for part, folder in folders.items()}
         else:
+            flat = [f for f in sorted(root.iterdir()) if f.suffix.lower() in IMAGE_SUFFIXES]
+            if flat and not any(entry.is_dir() for entry in root.iterdir()):
+                whole = split_of_files(np.zeros(len(flat), np.int32), ("unlabelled",), flat, str(root))
+                return {"train": whole, "test": whole}
             files = _image_files(root)
             parts = {
                 "train": {c: [f for i, f in enumerate(v) if i % 5 != 4] for c, v in files.items()},

@@ -23,6 +23,7 @@ from mvcl.evaluation._evaluation import (
     Result,
     Rows,
     Splits,
+    Unevaluated,
     at_least,
     averaged,
 )
@@ -261,6 +262,10 @@ class Classification(Evaluation):
     linear: LinearProbe | None = None
     """An additional linear probe trained by SGD on all labels, as in the papers; None: no such probe. With
     augmentation only the trained encoder is probed, since every epoch encodes the training split again."""
+
+    def of_clusters(self, clusters: int) -> Evaluation:
+        own = {name: getattr(self, name) for name in ("features", "batch_size", "seed")}
+        return Unevaluated(**own, reason="the data have no classes")
 
     def check(self, splits: Splits) -> None:
         train, _ = self.splits(tuple(splits))

@@ -125,12 +125,14 @@ class Unevaluated(Evaluation):
 
     baselines: bool = False
     """Nothing is evaluated."""
+    reason: str = "evaluation is none"
+    """Why, for the table."""
 
     def splits(self, available: Sequence[str]) -> tuple[str, ...]:
         return ()
 
     def measure(self, features: Arrays, splits: Splits) -> list[Result]:
-        return []
+        return [Result("accuracy", None, None, f"not measured: {self.reason}")]
 
 
 def evaluation_table(rows: Mapping[str, Sequence[Result]]) -> str:

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import socket
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -192,7 +193,11 @@ def stop_signals(mesh: Mesh) -> Iterator[Stop]:
 
 @contextmanager
 def handling(handle: Callable[[int, Any], object]) -> Iterator[None]:
-    """Context in which SIGTERM and SIGINT call a function."""
+    """Context in which SIGTERM and SIGINT call a function; of a thread other than the main one, which gets none, as it
+    is."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield

@@ -5,7 +5,7 @@ import pytest
 import sklearn.datasets
 from PIL import Image
 
-from mvcl import data
+from mvcl import data, evaluation
 
 
 @pytest.fixture(scope="session")
@@ -103,6 +103,11 @@ def test_without_parts_every_fifth_is_held_out(tmp_path, rng):
         splits = source.open()
         assert (len(splits["train"]), len(splits["test"])) == (8, 2)
         np.testing.assert_array_equal(splits["test"].arrays[0][..., 0], images[[4, 9]])
+    flat = data.Folder(path=str(tmp_path / "a")).open()["train"]
+    assert (len(flat), flat.class_names) == (10, ("unlabelled",))
+    assert flat.named[3] == str(tmp_path / "a" / "3.png")
+    protocol = evaluation.Classification().of_clusters(0)
+    assert protocol.measure({}, {})[0].protocol == "not measured: the data have no classes"
     (tmp_path / "train").mkdir()
     with pytest.raises(ValueError, match="has a train folder but no test or val folder"):
         source.open()
