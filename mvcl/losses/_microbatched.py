@@ -51,5 +51,5 @@ def _in_parts(encode: Encode, rows: jax.Array, size: int) -> jax.Array:
     count, size = len(rows), min(size, len(rows))
     filled = jnp.concatenate([rows, jnp.repeat(rows[-1:], -count % size, axis=0)])
     parts = filled.reshape((-1, size, *rows.shape[1:]))
-    found = lax.map(jax.checkpoint(encode), parts)
+    found = lax.map(jax.checkpoint(lambda part: encode(part)), parts)
     return found.reshape((-1, *found.shape[2:]))[:count]

@@ -28,7 +28,9 @@ def test_value_and_gradient_are_those_of_the_whole_batch(x64, rng, size):
 
 
 def test_an_nnx_module_takes_the_memory_of_a_part(rng):
-    net = nnx.Sequential(nnx.Linear(4, 256, rngs=nnx.Rngs(0)), jnp.tanh, nnx.Linear(256, 4, rngs=nnx.Rngs(1)))
+    net = nnx.Sequential(
+        nnx.Linear(4, 4096, rngs=nnx.Rngs(0)), jnp.tanh, nnx.Linear(4096, 4, rngs=nnx.Rngs(1))
+    )
     x = jnp.asarray(rng.normal(size=(2, 256, 4)), jnp.float32)
     graph, state = nnx.split(net)
 
