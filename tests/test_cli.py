@@ -276,6 +276,21 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments, message, capsys, tmp_p
     assert not (tmp_path / "x" / "config.json").exists()
 
 
+@pytest.mark.parametrize(
+    ("line", "code", "message"),
+    [
+        ("nothing", 1, "own.py, line 3: NameError: name 'nothing' is not defined"),
+        ("training.Config(views=training.Views(k='4'))", 2, "own.py: k is '4', not of type int"),
+    ],
+)
+def test_an_error_of_a_users_file_names_it(line, code, message, tmp_path, capsys):
+    file = tmp_path / "own.py"
+    file.write_text(f"from mvcl import training\ndef get_config():\n    return {line}\n")
+    assert run("train", file) == code
+    assert message in (err := capsys.readouterr().err)
+    assert "bug" not in err
+
+
 def test_a_misspelt_option_is_told_the_nearest(capsys):
     assert run("train", "digits", "--train.batchsize", "3") == 2
     assert "--train.batch-size" in capsys.readouterr().err

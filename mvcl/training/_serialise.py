@@ -301,7 +301,8 @@ def load(source: str | Path) -> Config:
         raise ValueError(
             f"{variant}() of {file} must return a mvcl.training.Config, got {type(config).__name__}"
         )
-    tree(config)  # raises for a value that cannot be saved; its own code is known from now on
+    with _files.naming(file):
+        tree(config)  # raises for a value that cannot be saved; its own code is known from now on
     return config
 
 
