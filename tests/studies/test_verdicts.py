@@ -21,6 +21,7 @@ from mvcl.studies import (
     Study,
     Trend,
     Within,
+    _page,
     _table,
     changed,
     difference,
@@ -241,6 +242,16 @@ def test_too_few_seeds_says_how_many_would_do():
     none = study_of(A_B, [ABOVE])
     reason = ABOVE.judge(found_of(none, [[1.0, -1.0, 0.0], [0, 0, 0]])).reason
     assert reason.endswith("too few seeds: more than 10,000 would decide, if mean and deviation stay")
+
+
+@pytest.mark.parametrize(
+    ("half", "margin", "warns"), [(0.9, 0.5, True), (0.4, 0.5, False), (0.9, None, False)]
+)
+def test_half_widths_above_the_margin_are_warned_of(half, margin, warns):
+    measures, margins = [{"name": "m", "label": "M"}], {"m": margin} if margin else {}
+    claims = [{"measure": "m", "half_width": of, "seeds": 61} for of in (0.1, half)]
+    text = _page.warning({"measures": measures, "margins": margins, "claims": claims})
+    assert text == "warning: half-widths above the margin: M 0.9 (margin 0.5: 61 seeds)" * warns
 
 
 @pytest.mark.parametrize(
