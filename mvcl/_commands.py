@@ -154,7 +154,7 @@ def study(arguments: list[str]) -> int:
         return 0
     file = studies.find(arguments[0])
     functions = studies.scales(file)
-    asked = [value for name, value in itertools.pairwise(arguments) if name == "--scale"]
+    asked = [v for name, v in itertools.pairwise("=".join(arguments).split("=")) if name == "--scale"]
     if not asked and len(functions) > 1 and not {"-h", "--help"} & set(arguments):
         raise ValueError(f"{file.stem} has several scales; give --scale {' or '.join(functions)}")
     scale = asked[-1] if asked else "small" if "small" in functions else next(iter(functions))
