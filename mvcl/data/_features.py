@@ -284,7 +284,7 @@ def scaled(
         return view.astype(np.float32)
     rows = _rows(view, here)
     shift, scale = np.asarray(fitted["shift"]), np.asarray(fitted["scale"])
-    constant = np.flatnonzero(~np.bool_(new) & (rows.min(axis=0) == rows.max(axis=0)))
+    constant = np.arange(0) if new else np.flatnonzero(rows.min(axis=0) == rows.max(axis=0))
     if len(constant):
         shown = ", ".join(map(str, constant[:5])) + (", ..." if len(constant) > 5 else "")
         warnings.warn(

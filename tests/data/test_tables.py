@@ -302,3 +302,19 @@ def test_raises_on_invalid_tables(folder, change, options, message):
 def test_raises_on_wrong_views(three, views, message):
     with pytest.raises(ValueError, match=rf"data\.views.*{message}"):
         opened(three, views=views)
+
+
+def test_new_rows_have_the_scaling_and_the_classes_of_the_run(tmp_path, rng):
+    views = {"X1": rng.normal(size=(6, 3)), "X2": rng.normal(size=(6, 2))}
+    np.savez(tmp_path / "old.npz", **views, Y=[0, 1, 0, 1, 0, 5])
+    np.savez(tmp_path / "new.npz", X1=views["X1"][:4])
+    source = data.Tables(path=str(tmp_path / "old.npz"), scaling=("standard",))
+    split = source.open()["train"]
+    given = split.spec, split.scaling, split.class_names
+    same, new = (
+        data.new_rows(source, str(tmp_path / f"{name}.npz"), *given)["all"] for name in ("old", "new")
+    )
+    assert same.digest() == split.digest()
+    np.testing.assert_array_equal(new.arrays[0], split.arrays[0][:4])
+    np.testing.assert_array_equal(new.present, [[True, False]] * 4)
+    np.testing.assert_array_equal(new.labels, -1)
