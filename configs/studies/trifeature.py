@@ -107,7 +107,7 @@ def _tasks(config: Config, temperatures: tuple[float, ...], fitted: int) -> dict
     alone = dataclasses.replace(config, method=methods.MultiEncoder())
     idle = dataclasses.replace(
         config,
-        optimizer=dataclasses.replace(config.optimizer, learning_rate=0.0),
+        optimizer=dataclasses.replace(config.optimizer, learning_rate=1e-12, warmup_epochs=0),
         train=dataclasses.replace(config.train, steps=1),
     )
     pairs = losses.all_pairs(losses.info_nce)
