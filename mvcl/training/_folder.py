@@ -21,7 +21,7 @@ import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 from orbax.checkpoint.checkpoint_managers import preservation_policy
 
-from mvcl import _buckets, _files, _progress, data
+from mvcl import _buckets, _files, _progress, data, methods
 from mvcl.training import _optimizers, _serialise
 from mvcl.training._config import Config, free
 
@@ -105,12 +105,10 @@ def _check_same(workdir: Path, config: Config) -> None:
     differing = differences(old, new, free("resume"))
     longer = [name for name in ("train.epochs", "train.steps") if 0 < (old[name] or 0) < (new[name] or 0)]
     steps = all(line.partition(" ")[0] in longer for line in differing)
-    momenta = {getattr(config.method, name, None) for name in ("momentum", "end_momentum")}
-    if differing and not (steps and len(momenta) == 1 and _optimizers.constant(config.optimizer)):
+    scheduled = isinstance(config.method, (methods.Following, methods.Fused))  # by the share of the steps
+    if differing and not (steps and not scheduled and _optimizers.constant(config.optimizer)):
         more = f" (and {len(differing) - 3} more)" if len(differing) > 3 else ""
-        why = (
-            "; the learning rate or momentum is scheduled to the run's end: only constant ones go on" * steps
-        )
+        why = "; its learning rate or method is scheduled to the run's end, which stays where it is" * steps
         raise ValueError(
             f"--workdir {workdir} belongs to another config: {'; '.join(differing[:3])}{more}{why}. "
             "Choose another --workdir, or pass the same options to resume it"

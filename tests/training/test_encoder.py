@@ -14,6 +14,7 @@ GIVEN = data.Synthetic(view_shapes=((6,), (5,)), missing=0.2, examples=40)
 SMALL = {
     methods.Sem: {"hidden": (8,), "features": 6, "embedding": 4},
     methods.MultiEncoder: {"encoders": (models.MLP(widths=(7,)), models.MLP(widths=(9,)))},
+    methods.Fused: {"encoders": (models.MLP(widths=(8,)), models.MLP(widths=(8,)))},
     methods.MocoV3: {"predictor": models.MLPHead(out=8)},
     methods.StudentTeacher: {"predictor": models.MLPHead(out=8)},
 }
@@ -24,7 +25,7 @@ def config_of(tiny, method):
     objective, views, source = losses.mv_infonce, tiny.views, tiny.data
     if isinstance(method, (methods.MocoV2, methods.MocoV3)):
         objective, views = losses.info_nce, dataclasses.replace(views, k=2)
-    if isinstance(method, (methods.Sem, methods.MultiEncoder)):
+    if isinstance(method, (methods.Sem, methods.MultiEncoder, methods.Fused)):
         objective, source = losses.all_pairs(losses.nt_xent), GIVEN
     return dataclasses.replace(tiny, method=method, objective=objective, views=views, data=source)
 
