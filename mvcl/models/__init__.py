@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         eval_view,
         parameter_count,
         train_view,
+        xla_convolutions,
     )
     from mvcl.models._norms import NORM_EPS, RUNNING_DECAY, counted, counts_rows
     from mvcl.models._vit import Transformer, TransformerEncoder, ViT, ViTEncoder

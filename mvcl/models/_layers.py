@@ -1,7 +1,9 @@
 """Layers that networks share, perceptrons and projection heads of them, and a small convolutional network."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -11,12 +13,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax.custom_derivatives import SymbolicZero
 from jax.typing import DTypeLike
 
 from mvcl.models import _norms
 
 Norm = Literal["batch", "group"]
 Activation = Literal["relu", "gelu"]
+PATCHES = 2**18
+"""Numbers in the patches of a block of images that fit a core's cache."""
 
 he_fan_out = nnx.initializers.variance_scaling(2.0, "fan_out", "normal")  # He 2015, as torchvision's ResNet
 he_fan_in = nnx.initializers.variance_scaling(2.0, "fan_in", "truncated_normal")
@@ -25,6 +30,8 @@ kaiming_uniform = nnx.initializers.variance_scaling(
     2.0, "fan_in", "uniform"
 )  # torch.nn.init's, with ReLU's gain
 torch_kernel = nnx.initializers.variance_scaling(1 / 3, "fan_in", "uniform")  # to ±1/sqrt(fan in)
+
+_PATCHES: ContextVar[bool] = ContextVar("patches", default=True)
 
 M = TypeVar("M", bound=nnx.Module)
 
@@ -66,6 +73,16 @@ def check(config: Any, image_shape: Sequence[int] | None = None) -> None:
         )
 
 
+@contextmanager
+def xla_convolutions() -> Iterator[None]:
+    """Trace convolutions as on an accelerator, so that XLA counts their FLOPs; of a loop it counts one turn."""
+    token = _PATCHES.set(False)
+    try:
+        yield
+    finally:
+        _PATCHES.reset(token)
+
+
 def convolve(
     x: jax.Array,
     kernel: jax.Array,
@@ -73,22 +90,67 @@ def convolve(
     padding: Sequence[tuple[int, int]],
     **options: object,
 ) -> jax.Array:
-    """`lax.conv_general_dilated`, or on CPU, for small strided kernels, one matrix product.
+    """`lax.conv_general_dilated`; on CPU, for kernels of at most 3, with faster derivatives of both modes.
 
-    On CPU the input gradient of a strided convolution is slow: a 3-layer ConvNet on 1024 images of 8x8 takes 150 ms
-    per step with it and 64 ms without (2 cores). At stride 1, or for a 7x7 kernel, gathering the patches costs more
-    than it saves.
+    XLA's convolutions are fast on CPU, their gradients are not. Here the kernel's gradient, and the input's where there
+    is a stride, are products of patches and a matrix. Milliseconds of one core (`python -m benchmarks.overhead
+    --convolutions`, docs/how_to/devices.md): 1,024 images of 16 pixels, 32 to 64 channels at stride 2, kernel 307 and
+    63, input 143 and 103; 64 images of 32 pixels, 64 to 64 channels, kernel 825 and 132, input 83 and 138.
     """
-    *sizes, _, features = kernel.shape
-    if jax.default_backend() != "cpu" or max(strides) == 1 or max(sizes) > 3:
-        return jax.lax.conv_general_dilated(x, kernel, strides, padding, **options)  # type: ignore[arg-type]
-    x = jnp.pad(x, ((0, 0), *padding, (0, 0)))
-    counts = [1 + (length - size) // stride for length, size, stride in zip(x.shape[1:-1], sizes, strides)]
-    taps = [
-        x[(slice(None), *(slice(at, at + s * n, s) for at, s, n in zip(place, strides, counts)))]
-        for place in np.ndindex(*sizes)
-    ]
-    return jnp.concatenate(taps, axis=-1) @ kernel.reshape(-1, features)
+    run = partial(jax.lax.conv_general_dilated, window_strides=strides, padding=padding, **options)  # type: ignore[arg-type]
+    if jax.default_backend() != "cpu" or not _PATCHES.get() or max(kernel.shape[:-2]) > 3:
+        return run(x, kernel)
+
+    def derivative(primals: Any, tangents: Any) -> Any:
+        (x, kernel), (dx, dkernel) = primals, tangents
+        parts = []
+        if not isinstance(dx, SymbolicZero):
+            parts.append(run(dx, kernel) if max(strides) == 1 else _of_patches(dx, kernel, strides, padding))
+        if not isinstance(dkernel, SymbolicZero):
+            parts.append(_of_patches(x, dkernel, strides, padding))
+        return run(x, kernel), sum(parts)
+
+    function = jax.custom_jvp(run)
+    function.defjvp(derivative, symbolic_zeros=True)
+    return function(x, kernel)
+
+
+def _of_patches(
+    x: jax.Array, kernel: jax.Array, strides: Sequence[int], padding: Sequence[tuple[int, int]]
+) -> jax.Array:
+    """The convolution as products of patches and a matrix, transposed in either argument without kept patches.
+
+    Images are taken in blocks whose patches fit the cache, and without a loop where they are small: of few channels, or
+    of a kernel of 1. A block has images of every device.
+    """
+    *sizes, channels, features = kernel.shape
+    dtype = jnp.promote_types(x.dtype, jnp.float32)
+    flat = kernel.astype(dtype).reshape(-1, features)
+    length, count = len(flat), len(x)
+
+    @partial(jax.checkpoint, prevent_cse=False)
+    def block(x: jax.Array, flat: jax.Array) -> jax.Array:
+        wide = jnp.pad(x.astype(dtype), ((0, 0), *padding, (0, 0)))
+        ends = [side - size + 1 for side, size in zip(wide.shape[1:-1], sizes)]
+        taps = [
+            wide[(slice(None), *(slice(at, at + end, s) for at, end, s in zip(place, ends, strides)))]
+            for place in np.ndindex(*sizes)
+        ]
+        # Without the barrier the patches are computed again for each row and column of the product.
+        patches = jax.lax.optimization_barrier(jnp.concatenate(taps, axis=-1))
+        return (patches.reshape(-1, length) @ flat).reshape(*patches.shape[:-1], features).astype(x.dtype)
+
+    places = math.prod(-(-side // stride) for side, stride in zip(x.shape[1:-1], strides))
+    most = count if channels < 8 or length == channels else max(PATCHES // (places * length), 8)
+    images = max(n for n in range(1, min(most, count) + 1) if count % n == 0)
+    if images in (1, count):
+        return block(x, flat)
+    # One device reads blocks of images that lie together; several, whose images lie together, blocks across them.
+    first = jax.device_count() == 1
+    shape = (count // images, images) if first else (images, count // images)
+    blocks = x.reshape(*shape, *x.shape[1:])
+    y = jax.lax.map(partial(block, flat=flat), blocks if first else blocks.swapaxes(0, 1))
+    return (y if first else y.swapaxes(0, 1)).reshape(count, *y.shape[2:])
 
 
 def conv(

@@ -112,7 +112,7 @@ def estimate(config: Config) -> Estimate:
     with _progress.during("building the model"):
         program = build(config, outline)
     state, batch = program.abstract_state, abstract_batch(program, config, outline)
-    with _progress.during("compiling the training step"):
+    with _progress.during("compiling the training step"), models.xla_convolutions():
         compiled = program.step.lower(state, batch).compile()  # type: ignore[attr-defined]
     analysis, memory = compiled.cost_analysis(), compiled.memory_analysis()
     network = jax.eval_shape(program.learner.network, state["params"], state["statistics"])
@@ -202,7 +202,8 @@ def full_speed(program: Program, config: Config, outline: data.Outline) -> float
 def step_flops(program: Program, batch: Any) -> float | None:
     """FLOPs of a step over all devices, as XLA counts them; None if it does not."""
     step: Any = program.step
-    flops = (step.lower(program.abstract_state, batch).cost_analysis() or {}).get("flops", math.nan)
+    with models.xla_convolutions():
+        flops = (step.lower(program.abstract_state, batch).cost_analysis() or {}).get("flops", math.nan)
     return float(flops) if flops > 0 else None
 
 
