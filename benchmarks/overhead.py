@@ -2,6 +2,7 @@
 
     python -m benchmarks.overhead                    # every size
     python -m benchmarks.overhead --only 64,4 16,5   # some sizes, n,k
+    python -m benchmarks.overhead --convolutions --torch PYTHON   # convolutions on a CPU beside PyTorch's
 
 The programs are the library's own training steps (`mvcl.training.prepare`) of a ConvNet on digits enlarged to 32 x
 32, in float32, with AdamW. For one size they take turns, a step each, in one run. "ratio" is the median over the
@@ -10,16 +11,26 @@ it the quartiles. Times are seconds of computation by the process on a CPU, thos
 "sweeps" and "saved" are from the log of the last step: the sweeps of the problem that took most, and those that the
 later problems of the step took less than the first, in all. "one by one" is M3G whose k problems of a step all start
 from zeros.
+
+Convolutions: milliseconds of CPU time, all threads together, of value and gradient, the least of several turns; of
+layers alone and of networks with batch norm. "XLA" has XLA's gradients. PYTHON has torch, in both layouts.
 """
 
 import argparse
+import json
 import statistics
+import subprocess
+import time
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+from flax import nnx
 
 from mvcl import _configs, augment, data, losses, methods, models, training
+from mvcl.models import _layers
 from mvcl.training import AdamW, Config, Mesh, Train, Views
 
 # Runs whose steps take turns, as in the study of step times.
@@ -98,13 +109,86 @@ def of_size(n: int, k: int, budget: float) -> None:
             )
 
 
+# images, side, channels, features, kernel, stride; and images, side, channels, widths, none for ResNet-18
+LAYERS = [
+    *[(1024, 16, 3, 32, 3, 1), (1024, 16, 32, 64, 3, 2), (1024, 8, 64, 128, 3, 2), (1024, 4, 128, 256, 3, 2)],
+    *[(64, 32, 3, 64, 3, 1), (64, 32, 64, 64, 3, 1), (64, 32, 64, 128, 3, 2), (64, 16, 128, 128, 3, 1)],
+    *[(64, 8, 256, 256, 3, 1), (64, 4, 512, 512, 3, 1), (64, 32, 64, 128, 1, 2)],
+]
+NETWORKS = {
+    "ConvNet 32-64-128": (1024, 16, 3, [32, 64, 128]),
+    "ConvNet 64-128-256, digits": (1024, 8, 1, [64, 128, 256]),
+    "ResNet-18": (64, 32, 3, []),
+}
+
+
+def _convolution(kind: str, sizes: Any) -> Any:
+    """Value and gradient of a layer or network, compiled by our rule, as a function of nothing."""
+    images, side, channels, *rest = sizes
+    if kind == "layer":
+        features, size, stride = rest
+        build: Any = partial(_layers.conv, channels, features, size, stride, dtype=jnp.float32)
+    else:
+        encoder = models.ConvNet(tuple(rest[0])) if rest[0] else models.ResNet(stem="cifar")
+        build = partial(encoder.build, (side, side, channels), dtype=jnp.float32)
+    graph, params, rest_of = nnx.split(build(rngs=nnx.Rngs(0)), nnx.Param, ...)
+    x = jax.random.normal(jax.random.key(0), (images, side, side, channels))
+
+    def value(params: Any, x: jax.Array) -> jax.Array:
+        return jnp.sin(nnx.merge(graph, params, rest_of, copy=True)(x)).sum()
+
+    wanted = (0, 1) if kind == "layer" and channels > 3 else 0
+    program = jax.jit(jax.value_and_grad(value, wanted)).lower(params, x).compile()
+    return lambda: jax.block_until_ready(program(params, x))
+
+
+def convolutions(torch: str | None, turns: int) -> None:
+    """Print the table of convolutions."""
+    command = [torch, str(Path(__file__).with_name("overhead_torch.py"))] if torch else []
+    pipe = subprocess.PIPE
+    other: Any = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) if command else None
+
+    def seconds(run: Any) -> float:
+        if callable(run):
+            start = time.process_time()
+            run()
+            return time.process_time() - start
+        print(json.dumps(run), file=other.stdin, flush=True)
+        return float(other.stdout.readline())
+
+    rows = [("layer", "x".join(map(str, sizes)), sizes) for sizes in LAYERS]
+    rows += [("network", name, sizes) for name, sizes in NETWORKS.items()]
+    print("| images x side x channels x features x kernel x stride | ours | XLA | PyTorch | channels last |")
+    print("| --- | ---: | ---: | ---: | ---: |", flush=True)
+    for kind, name, sizes in rows:
+        programs = [_convolution(kind, sizes)]
+        with models.xla_convolutions():
+            programs += [_convolution(kind, sizes)]
+        programs += [{kind: sizes, "last": last} for last in (False, True) if other]
+        found = [[seconds(run) for run in programs] for _ in range(turns + 1)][1:]
+        least = [f"{1e3 * min(of):.0f}" for of in zip(*found)]
+        print(f"| {name} | " + " | ".join(least + ["-"] * (4 - len(least))) + " |", flush=True)
+    if other is not None:
+        other.terminate()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", nargs="+", metavar="n,k", help="sizes to run in place of all")
     parser.add_argument("--seconds", type=float, default=30.0, help="time for the turns of one size")
+    parser.add_argument(
+        "--convolutions", action="store_true", help="the table of convolutions in place of all"
+    )
+    parser.add_argument(
+        "--torch", metavar="PYTHON", help="with --convolutions, an interpreter that has torch"
+    )
+    parser.add_argument("--turns", type=int, default=5, help="with --convolutions")
     arguments = parser.parse_args()
+    if arguments.convolutions:
+        convolutions(arguments.torch, arguments.turns)
+        return
     sizes = SIZES
     if arguments.only:
         sizes = [(int(n), int(k)) for n, k in (size.split(",") for size in arguments.only)]
