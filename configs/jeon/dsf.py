@@ -21,7 +21,7 @@ peaks: 0.06 for DSF (batch 256) and 0.12 for MoCo (batch 1024), which at an equa
 fea_avg have 0.03 (batch 256).
 
 Hardware: one GPU.
-Ours: not run at this length; `mvcl study cifar --scale small` has MoCo v2 on part of CIFAR-10, a small network.
+Ours: not run at this length.
 """
 
 import dataclasses

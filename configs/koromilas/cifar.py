@@ -38,7 +38,7 @@ Precision is float32, as released; --train.precision bfloat16 halves the bytes o
 
 Hardware: one GPU; a step holds 8.1 GB of temporaries in float32 (docs/how_to/recipes.md).
 Cost: 118 PFLOP for each of the two, 5.5 for CIFAR-100 as released (docs/how_to/recipes.md); not timed here.
-Ours: not run at this length; `mvcl study cifar --scale small` trains a small network on part of CIFAR-10.
+Ours: not run at this length; `mvcl study pilot --scale small` trains a small network on part of CIFAR-10.
 """
 
 import dataclasses

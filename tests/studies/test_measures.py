@@ -18,7 +18,7 @@ import pytest
 from mvcl import metrics, studies, training
 from mvcl.studies import Found
 
-cifar = training.config_module(studies.find("cifar"))
+pilot = training.config_module(studies.find("pilot"))
 variance = training.config_module(studies.find("shidani_variance"))
 
 
@@ -201,12 +201,12 @@ def test_measures_over_time_by_hand(tmp_path, monkeypatch):
 )
 def test_other_data_are_refused(shape, classes, each, message, tmp_path):
     with pytest.raises(ValueError, match=rf"--data must be CIFAR-10, 5,000 train images .*{message}"):
-        cifar.check_cifar10("train", shape, np.repeat(np.arange(classes), each), 5_000)
+        pilot._bench.check_cifar10("train", shape, np.repeat(np.arange(classes), each), 5_000)
     file = tmp_path / "other.npz"
     images, labels = np.zeros((20, 8, 8, 1), np.uint8), np.arange(20) % 2
     np.savez(file, train_images=images, train_labels=labels, test_images=images, test_labels=labels)
     with pytest.raises(ValueError, match="--data must be CIFAR-10"):
-        cifar.Cifar10Part(path=str(file)).open()
+        pilot._bench.Images(path=str(file)).open()
 
 
 def test_two_classes():

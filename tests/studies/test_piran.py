@@ -104,7 +104,6 @@ def test_the_groups_that_a_page_names_are_those_of_its_cells():
     ("name", "instances", "m3g"),
     [
         ("digits", {128}, {128}),
-        ("cifar", {128}, {128}),
         ("handwritten", {256, 16}, {256, 16}),
         ("which_objective", {128, 32}, {128}),
     ],

@@ -314,9 +314,9 @@ def test_a_saved_config_finds_the_code_of_its_study(tmp_path):
     for name in ("_networks:Nothing", "../evil:GaussianViews", evil, "os:getcwd"):
         with pytest.raises(ValueError, match="is imported only from a config file that you name"):
             training.load(saved(tmp_path, text.replace("_networks:GaussianViews", name)))
-    study = studies.without_data(studies.scales(studies.find("cifar"))["small"])
+    study = studies.without_data(studies.scales(studies.find("pilot"))["small"])
     text = training.to_json(study.cells[0].task.config)
-    assert "cifar.py:Cifar10Part" in text
+    assert "_bench.py:Images" in text
     assert training.to_json(training.load(saved(tmp_path, text))) == text
 
 
