@@ -199,7 +199,7 @@ def test_gradients_are_finite_and_reach_every_parameter(name, rng):
 
 
 @pytest.mark.parametrize(("size", "stride"), [(3, 2), (3, 1), (1, 2), (2, 2), (7, 2)])
-@pytest.mark.parametrize("shape", some([(16, 8, 8, 9), (3, 7, 5, 2), (1, 1, 1, 4)], fast=[(16, 7, 5, 9)]))
+@pytest.mark.parametrize("shape", some([(16, 7, 5, 9), (3, 8, 8, 2), (1, 1, 1, 4)], fast=[(16, 7, 5, 9)]))
 def test_derivatives_of_the_convolution_equal_xla(size, stride, shape, rng, monkeypatch):
     """Of both modes and of second order, of stacked inputs, of blocks of a batch and of a batch on two devices."""
     monkeypatch.setattr(_layers, "PATCHES", 1)
