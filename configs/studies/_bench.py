@@ -64,7 +64,7 @@ class Images:
 
 @functools.lru_cache(maxsize=2)
 def _opened(path: str, validation: bool) -> dict[str, sources.Split]:
-    first = (TRAIN + VALIDATION, 1) if validation else (TRAIN, None)
+    first = (TRAIN + VALIDATION, 1) if validation else (TRAIN, 10_000)
     splits = sources.Arrays(path=path, first=first).open()
     arrays = _files.read_npz(Path(path))
     for name, each in (("train", 5_000), ("test", 1_000)):
@@ -72,9 +72,13 @@ def _opened(path: str, validation: bool) -> dict[str, sources.Split]:
         check_cifar10(name, splits[name].spec.shapes[0], labels.reshape(-1), each)
     if not validation:
         return splits
-    (images,), labels, names = splits["train"].arrays, splits["train"].labels, splits["train"].class_names
+    whole = splits["train"]
+    assert whole.arrays is not None
     parts = {"train": slice(TRAIN), "test": slice(TRAIN, None)}
-    return {name: sources.in_memory((images[rows],), labels[rows], names) for name, rows in parts.items()}
+    return {
+        name: sources.in_memory((whole.arrays[0][rows],), whole.labels[rows], whole.class_names)
+        for name, rows in parts.items()
+    }
 
 
 def check_cifar10(name: str, shape: tuple[int | None, ...], labels: np.ndarray, each: int) -> None:
@@ -161,6 +165,8 @@ def of_rates(cells: Sequence[Cell]) -> list[Cell]:
     """Each of these trained cells with each of `RATES`, tested on images for validation; a factor is the rate."""
     found = []
     for one in cells:
+        assert isinstance(one.task, Training)
+        assert isinstance(one.task.config.data, Images)
         for rate in RATES:
             source = dataclasses.replace(one.task.config.data, validation=True)
             config = studies.changed(one.task.config, {"data": source, "optimizer.learning_rate": rate})

@@ -93,11 +93,16 @@ def convolve(
     """`lax.conv_general_dilated`; on CPU, for kernels of at most 3, with faster derivatives of both modes.
 
     XLA's convolutions are fast on CPU, their gradients are not. Here the kernel's gradient, and the input's where there
-    is a stride, are products of patches and a matrix. Milliseconds of one core (`python -m benchmarks.overhead
-    --convolutions`, docs/how_to/devices.md): 1,024 images of 16 pixels, 32 to 64 channels at stride 2, kernel 307 and
-    63, input 143 and 103; 64 images of 32 pixels, 64 to 64 channels, kernel 825 and 132, input 83 and 138.
+    is a stride, are products of patches and a matrix. Value and gradient in milliseconds of CPU time, ours and XLA's
+    (`python -m benchmarks.overhead --convolutions`): 1,024 images of 16 pixels, 32 to 64 channels at stride 2, 325 and
+    663; 64 images of 32 pixels, 64 to 64 channels at stride 1, 477 and 1,057. docs/how_to/devices.md has the table.
     """
-    run = partial(jax.lax.conv_general_dilated, window_strides=strides, padding=padding, **options)  # type: ignore[arg-type]
+    run: Any = partial(
+        jax.lax.conv_general_dilated,
+        window_strides=strides,
+        padding=padding,
+        **options,  # type: ignore[arg-type]
+    )
     if jax.default_backend() != "cpu" or not _PATCHES.get() or max(kernel.shape[:-2]) > 3:
         return run(x, kernel)
 
