@@ -1,4 +1,4 @@
-"""The recipe of the small studies on images: part of CIFAR-10 at 16 pixels, a small ConvNet, about a minute a run.
+"""The recipe of the small studies on images: part of CIFAR-10 at 16 pixels, a small ConvNet.
 
 docs/how_to/bench.md has its cost and what it separates; the study `pilot` measures both.
 """
