@@ -84,7 +84,7 @@ def whole(name: str, value: int, least: int = 1) -> int:
     return int(value)
 
 
-def real(name: str, value: float, *, positive: bool = False) -> float:
+def real(name: str, value: Any, *, positive: bool = False) -> float:
     """A finite Python number."""
     kind = "positive" if positive else "a finite number"
     if not _is_number(value) or (positive and not value > 0):

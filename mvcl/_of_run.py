@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from mvcl import _buckets, _configs, _files, _progress, data, evaluation, models, training
+from mvcl import _buckets, _configs, _progress, data, evaluation, models, training
 
 
 def start(distributed: Any = None) -> None:
@@ -84,6 +84,8 @@ def embed(
     place, centres = _buckets.path(out), None
     part = split or ("all" if "all" in run.splits else "test")
     if folder is not None and output == "config" and not views and (folder / "centres.npz").is_file():
+        from mvcl import _files
+
         centres = _files.read_npz(folder / "centres.npz")["centres"]
     shape, measures = training.embed(run, state, part, place, views=views, centres=centres)
     size = " x ".join(map(str, shape))

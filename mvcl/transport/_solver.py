@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Sequence
 from functools import reduce
-from numbers import Real
 from typing import Any
 
 import jax
@@ -203,7 +202,7 @@ class MMSinkhorn:
 
     def _given(self, problem: Problem, init: Sequence[ArrayLike] | None) -> tuple[_sinkhorn.Options, Given]:
         """The checked numbers of a problem, and the rest."""
-        if isinstance(self.threshold, Real) and _checks.real("threshold", float(self.threshold)) < 0:
+        if not isinstance(self.threshold, jax.Array) and _checks.real("threshold", self.threshold) < 0:
             raise ValueError(f"threshold must be >= 0, got {self.threshold}")
         block_size, costs = _checks.block_size(self.block_size), problem.geometry.bare
         check_operations(costs, _checks.real("max_operations", self.max_operations, positive=True))

@@ -453,5 +453,7 @@ def test_every_objective_is_in_the_study(name, left_out):
     used = set(functions_of(opened(name, "small")))
     if name == "digits":
         left_out = objectives & set(losses.higher_order_functions().values()) - used
+    if name != "which_objective":
+        left_out |= {losses.multi_view_contrast}  # koromilas_framework; four of its points are here
     left_out |= {losses.comm, losses.inf_masking, losses.factor_cl}  # fused_factors
     assert objectives - used == left_out

@@ -316,7 +316,7 @@ def test_a_saved_config_finds_the_code_of_its_study(tmp_path):
             training.load(saved(tmp_path, text.replace("_networks:GaussianViews", name)))
     study = studies.without_data(studies.scales(studies.find("pilot"))["small"])
     text = training.to_json(study.cells[0].task.config)
-    assert "_bench.py:Images" in text
+    assert "_bench:Images" in text
     assert training.to_json(training.load(saved(tmp_path, text))) == text
 
 

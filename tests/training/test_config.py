@@ -15,6 +15,7 @@ from mvcl.training import Config, Train, Views, _serialise
 # What is chosen before a choice is there.
 BEFORE = {
     "method.predictor": ["method:student_teacher"],
+    "method.augmentation": ["method:fused"],
     "method.fusion": ["method:multi_encoder"],
     "evaluation.linear.policy": ["evaluation.linear:sgd"],
     "objective.pair": ["objective:all_pairs"],
