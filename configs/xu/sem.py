@@ -104,7 +104,7 @@ def _sem(source: data.Source, method: methods.Sem, *, rounds: int, every_steps: 
 def _networks(update_epochs: int, watch_epochs: int) -> methods.Sem:
     """SEM with the released code's networks and rounds of so many epochs; `watch_epochs` are ours."""
     return methods.Sem(  # paper, 3.2
-        restart_optimizer=False,  # paper, Algorithm 1: one Adam
+        restart_optimizer=True,  # released, train.py; ours by `mvcl study control_sem_training`
         last_batch=False,  # paper, Algorithm 1: b = 1 ... N/n
         uniform_biases=False,  # ours
         k_means_starts=10,  # ours
@@ -126,7 +126,6 @@ def _released(update_epochs: int, *, watch_epochs: int) -> methods.Sem:
     """The released code's training with rounds of so many epochs."""
     return dataclasses.replace(
         _networks(update_epochs, watch_epochs),
-        restart_optimizer=True,  # released, train.py
         last_batch=True,  # released, train.py: the loader keeps it
         uniform_biases=True,  # released, network.py: PyTorch's Linear
         k_means_starts=100,  # released, metric.py

@@ -53,9 +53,9 @@ class Sem:
     as_released: bool = False
     """Train as the released code does (SubmissionsIn/SEM, train.py), which the paper does not describe: with
     restart_optimizer, last_batch and uniform_biases, and 100 K-means starts."""
-    restart_optimizer: bool = False
-    """Start with new moments of the gradients in every contrastive epoch after the first. In the first, the embedding
-    layer's are new in any case: it is not pre-trained."""
+    restart_optimizer: bool = True
+    """Start with new moments of the gradients in every contrastive epoch after the first, as the released code does. In
+    the first, the embedding layer's are new in any case: it is not pre-trained."""
     last_batch: bool = False
     """Use the examples that are left at the end of an epoch as a smaller last batch, if they are two or more; otherwise
     they are not used in that epoch."""
