@@ -99,7 +99,7 @@ class MultiViewEncoder(_OfViews):
 class SemClustering(ClusterMixin, _OfViews):
     """Clusters of views by SEM (Xu 2023): `fit_predict`, `labels_`, and `predict` of new rows.
 
-    Training is that of Algorithm 1: contrastive epochs after those of reconstruction. K-means of the
+    Training is that of `method:sem` by default: contrastive epochs after those of reconstruction. K-means of the
     embeddings gives the clusters. `cluster_centers_` are their means, `view_weights_` (k, k) is W.
     """
 
@@ -124,14 +124,9 @@ class SemClustering(ClusterMixin, _OfViews):
           pretrain_epochs: of `epochs`, those with reconstruction only.
           hidden: widths of each autoencoder's hidden layers.
         """
-        self.n_clusters, self.views, self.pretrain_epochs, self.hidden = (
-            n_clusters,
-            views,
-            pretrain_epochs,
-            hidden,
-        )
+        self.n_clusters, self.views, self.hidden = n_clusters, views, hidden
+        self.pretrain_epochs, self.epochs = pretrain_epochs, epochs
         self.batch_size, self.learning_rate, self.random_state = batch_size, learning_rate, random_state
-        self.epochs = epochs
 
     def fit(self, X: Any, y: Any = None) -> "SemClustering":
         """Train on X and cluster it; y is not used."""

@@ -21,7 +21,7 @@ from mvcl.transport._output import SinkhornOutput, Status
 from mvcl.transport._problem import Given, Problem
 
 # Without a schedule of the caller's: where the exponents of a pair have a spread above the first number, epsilon starts
-# where they have the second, and decays so by the sweep. Ours: the best of starts 5, 20, 60 and decays 0.5, 0.75.
+# where they have the second, and decays so by the sweep. Ours.
 _WIDE, _FIRST, _DECAY = 128.0, 5.0, 0.75
 
 
