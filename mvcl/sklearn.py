@@ -120,7 +120,7 @@ class SemClustering(ClusterMixin, _OfViews):
         """Options; the others are those of `MultiViewEncoder`.
 
         Args:
-          n_clusters: at least 2.
+          n_clusters: at least 1, of which W takes 2.
           pretrain_epochs: of `epochs`, those with reconstruction only.
           hidden: widths of each autoencoder's hidden layers.
         """
@@ -132,12 +132,12 @@ class SemClustering(ClusterMixin, _OfViews):
         """Train on X and cluster it; y is not used."""
         pair = partial(losses.nt_xent, temperature=1.0)  # as xu/sem
         method = methods.Sem(
-            clusters=self.n_clusters, pretrain_epochs=self.pretrain_epochs, hidden=self.hidden
+            clusters=max(2, self.n_clusters), pretrain_epochs=self.pretrain_epochs, hidden=self.hidden
         )
         optimizer = AdamW(learning_rate=self.learning_rate, end_learning_rate=self.learning_rate)
         options: dict[str, Any] = {"method": method, "optimizer": optimizer, "scaling": ("minmax",)}
         z = self._train(X, losses.all_pairs(pair, pairs="all", reduction="sum"), **options)
-        found = metrics.k_means(z, self.n_clusters)[0]
+        found = metrics.k_means(z, self.n_clusters)[0] if self.n_clusters > 1 else np.zeros(len(z), int)
         _, self.labels_ = np.unique(found, return_inverse=True)
         self.cluster_centers_ = metrics.centres(z, self.labels_)
         self.view_weights_ = np.asarray(self.encoder_.state["statistics"]["weights"])

@@ -119,9 +119,28 @@ def declare(*, made: Callable[..., Any] | None = None, **properties: Any) -> Cal
         function.__dict__["mvcl_takes"] = Takes(**shown, options=options)
         if made is not None:
             made.__dict__.update(mvcl_takes=function.__dict__["mvcl_takes"], mvcl_made_by=function)
-        return function
+            return function
+        return _of_two(function) if shown.get("operands") in (Operands.PAIR, Operands.GROUPS) else function
 
     return record
+
+
+def _of_two(function: Function) -> Function:
+    """A function of two arrays whose call with one says how views are compared."""
+    first, second = list(inspect.signature(function).parameters)[:2]
+
+    @functools.wraps(function)
+    def checked(*arrays: Any, **options: Any) -> Any:
+        if len(arrays) == 1 and second not in options:
+            named = name(function)
+            pairs = function.__dict__["mvcl_takes"].operands is Operands.PAIR
+            call = f"losses.all_pairs(losses.{named})(z)" if pairs else f"losses.{named}(z[:1], z[1:])"
+            raise ValueError(
+                f"{named} compares two arrays, {first} and {second}; for views z (k, n, d): {call}"
+            )
+        return function(*arrays, **options)
+
+    return checked  # type: ignore[return-value]
 
 
 def unwrap(objective: Callable[..., Any]) -> tuple[Callable[..., Any], dict[str, Any]]:

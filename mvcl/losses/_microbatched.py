@@ -1,6 +1,6 @@
 """The value and gradient of a whole batch in the memory of a part of it, for a training loop of one's own."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -32,13 +32,14 @@ def microbatched(
       objective: of (k, n, d) embeddings.
       encode: (m, ...) rows of a view -> (m, d), each row by itself: without batch statistics, dropout or other state
         that it changes. A list has one for each view.
-      batch: (k, n, ...), or a list of k arrays (n, ...).
+      batch: (k, n, ...), or a list or dict of k arrays (n, ...).
       size: rows that are encoded at once, at least 1; the last part is filled up with the last row.
 
     Returns:
       Scalar, as the objective's.
     """
-    views, size = _checks.several("batch", batch), _checks.whole("size", size)
+    given = list(batch.values()) if isinstance(batch, Mapping) else batch
+    views, size = _checks.several("batch", given), _checks.whole("size", size)
     encoders = [encode] * len(views) if callable(encode) else list(encode)
     if len(encoders) != len(views):
         raise ValueError(

@@ -25,7 +25,12 @@ LossAndMore = tuple[jax.Array, tuple[Any, jax.Array, Measures]]
 
 
 def built(encoder: models.EncoderConfig, shape: tuple[int, ...], **options: Any) -> Any:
-    """An encoder for inputs of a shape; `ValueError` if it does not say how many features it has."""
+    """An encoder for inputs of a shape; `ValueError` if it is no config of one, or has not `features`."""
+    if not hasattr(encoder, "build"):
+        raise ValueError(
+            "an encoder is a frozen dataclass whose build(shape, *, dtype, rngs) returns the network, such as "
+            f"models.MLP(); got {type(encoder).__name__}"
+        )
     found = encoder.build(shape, **options)
     if not hasattr(found, "features"):
         raise ValueError(

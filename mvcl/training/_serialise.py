@@ -245,7 +245,7 @@ def digest(named: Any) -> str:
         if name in sources or item.__module__.startswith("mvcl."):
             continue
         members = vars(item).values() if isinstance(item, type) else [item]
-        found, texts = [member for member in members if inspect.isfunction(member)], []
+        found, texts = [inspect.unwrap(member) for member in members if inspect.isfunction(member)], []
         for part in dict.fromkeys([item, *found]):  # a dataclass of fields alone has no other source
             with suppress(OSError, TypeError):  # a class of a notebook; a method that a dataclass has made
                 texts.append(inspect.getsource(part))

@@ -103,6 +103,11 @@ class Geometry:
             return dataclasses.replace(
                 _of_pair_form(points, cost, scale, there), x_s=points, cost_fns=cost_fns
             )
+        if hasattr(cost, "shape"):
+            raise ValueError(
+                f"cost must make costs of points, got an array {cost.shape}; of a tensor of costs: "
+                "transport.MMSinkhorn().solve(transport.Problem(transport.Geometry.from_tensor(costs)))"
+            )
         if not callable(cost):
             raise ValueError(
                 "cost must be a name, a cost of mvcl.transport, a CostFn, several of them or a function of a (k, d) "

@@ -57,6 +57,22 @@ def test_one_view(case):
         case.objective(Z[:1])
 
 
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        (
+            losses.info_nce,
+            r"info_nce compares two arrays, x and y; .* losses.all_pairs\(losses.info_nce\)\(z\)",
+        ),
+        (losses.dsf, r"dsf compares two arrays, queries and keys; .* losses.dsf\(z\[:1\], z\[1:\]\)"),
+        (losses.mv_dhel, r"z must be an array of numbers, got dict: .* stack the views"),
+    ],
+)
+def test_views_in_one_argument(loss, message):
+    with pytest.raises(ValueError, match=message):
+        loss({"text": Z[0], "image": Z[1]})
+
+
 @every(cases.PLAIN, lambda case: case.takes.operands is losses.Operands.PAIR)
 def test_two_views_that_differ(case):
     with pytest.raises(ValueError, match=r"y must have the shape of x, \(4, 2\), got \(3, 2\)"):

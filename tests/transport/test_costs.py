@@ -185,6 +185,7 @@ def test_declared_costs_are_values():
         ),
         (lambda: Barycenter((0.5, 0.5)), "weights must hold 3 numbers for 3 views, got 2"),
         (lambda: 3, "cost must be a name, a cost of mvcl.transport, a CostFn"),
+        (lambda: jnp.ones((2, 2, 2)), r"got an array \(2, 2, 2\); of a tensor of costs: .*from_tensor"),
     ],
 )
 def test_raises_on_invalid_costs_and_those_that_do_not_suit_the_points(rng, make, message):
