@@ -85,13 +85,6 @@ def test_options_in_headers_are_understood(name):
         training.check(training.with_config(parsed, training.load(name), "train", line.split()))
 
 
-def test_a_file_without_a_variant_gives_its_first():
-    for name, file in FILES.items():
-        first = next(iter(_configs.variants(file)))
-        plain, named = (training.load(source) for source in (name, f"{name}:{first}"))
-        assert training.to_json(plain) == training.to_json(named)
-
-
 @pytest.mark.parametrize("source", TRUE_SIZE)
 def test_settings_fit_together(source):
     config = load(source)

@@ -73,16 +73,6 @@ def test_the_drawn_bits_are_fair_and_the_synergy_is_the_product_of_its_parts():
     assert np.abs(covariance - np.eye(len(covariance))).max() < 5 / math.sqrt(4000)
 
 
-def test_a_view_without_gain_is_noise():
-    data = _factors.FactorViews(views=2)
-    seen = data.of_views(data.bits(jax.random.key(0), 500))
-    gain, noise = np.array([1.0, 0.0]), np.array([0.1, 0.1])
-    x = _factors.render(data.world(jax.random.key(1)), seen, gain, noise, jax.random.key(2))
-    assert x.shape == (2, 500, 16)
-    np.testing.assert_allclose(np.std(x[1]), 0.1, rtol=0.02)
-    assert np.std(x[0]) > 0.5
-
-
 def test_bad_options():
     with pytest.raises(ValueError, match="views must be at least 2, got 1"):
         _factors.FactorViews(views=1)

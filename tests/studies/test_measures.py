@@ -2,20 +2,17 @@
 
 import json
 import math
-from functools import partial
-from types import SimpleNamespace
 
 import _conflict
 import _gaussian
 import _jeon
 import _koromilas
 import _sem
-import _steps
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mvcl import metrics, studies, training
+from mvcl import studies, training
 from mvcl.studies import Found
 
 pilot = training.config_module(studies.find("pilot"))
@@ -109,53 +106,6 @@ def test_gradients_of_pairs_conflict(rng):
     scaled = _conflict.conflict(z * rng.uniform(0.5, 2, size=(4, 6, 1)))
     assert _conflict.conflict(z) == pytest.approx(scaled, rel=1e-4)
     assert _conflict.conflict(z[:2]) == {}
-
-
-def test_results_of_single_domains_have_their_names(tmp_path):
-    cell = opened("piran_table2", "smoke").cells[0]
-    results = {"5 to 1": 0.2, "1 to 1": 0.1, "real to sketch": 0.3, "clipart to sketch": 0.15}
-    rows = [{"name": name, "value": value} for name, value in results.items()]
-    table = {"trained encoder": rows, "raw input": rows[:1]}
-    (tmp_path / "evaluation.json").write_text(json.dumps({"rows": table}))
-    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "epoch": 1.0, "loss": 2.0}\n')
-    assert cell.task.measure(tmp_path) == [
-        {"5 to 1": 0.2, "1 to 1": 0.1, "real": 0.3, "clipart": 0.15, "raw input: 5 to 1": 0.2, "loss": 2.0}
-    ]
-
-
-def test_steps_take_turns():
-    """Of runs whose steps take as many seconds as their names are long."""
-    order = []
-
-    def step(name):
-        order.append(name)
-        return float(len(name)), {}
-
-    found = _steps.turns({name: SimpleNamespace(step=partial(step, name)) for name in ("a", "bb")}, 0.0)
-    assert found == {"a": [1.0] * 5, "bb": [2.0] * 5}
-    assert order[4:10] == ["a", "bb", "bb", "a", "a", "bb"]  # after two steps of each to warm up
-
-
-@pytest.mark.parametrize(("weights", "starts"), [("cmi", 30), ("none", 10)])
-def test_clusters_after_training_are_of_the_hidden_features(monkeypatch, weights, starts):
-    """Of `views`, each view's H, with the starts of the record before the contrast; K-means is exact here."""
-    labels, seen = np.repeat([0, 1], 10), []
-    rng = np.random.default_rng(0)
-    good, noise = labels[:, None] * 9.0 + rng.normal(size=(20, 2)), rng.normal(size=(20, 2))
-    split = SimpleNamespace(class_names=("a", "b"), spec=SimpleNamespace(view_names=("x", "y")))
-    options = SimpleNamespace(weights=weights, k_means_starts=30, mini_batch_above=0)
-    learner = SimpleNamespace(options=options, clusters=2)
-    run = SimpleNamespace(program=SimpleNamespace(learner=learner), splits={"train": split})
-    monkeypatch.setattr(training, "open_run", lambda folder, output: (run, output))
-    encoded = {"train": np.concatenate([good, noise], axis=1)}
-    monkeypatch.setattr(
-        training, "encode", lambda run, state, splits: (encoded, {"train": labels, "of": state})
-    )
-    real = metrics.k_means
-    monkeypatch.setattr(metrics, "k_means", lambda x, n, **more: (seen.append(more["starts"]), real(x, n))[1])
-    found, (first, second) = _sem.clusters_of_hidden("run")
-    assert seen == [starts] * 2
-    assert metrics.clustering_accuracy(found, first) == 1 > metrics.clustering_accuracy(found, second)
 
 
 def test_measures_over_time_by_hand(tmp_path, monkeypatch):

@@ -1,6 +1,5 @@
 """What the studies of Piran 2024 compute of their own."""
 
-import itertools
 import math
 
 import numpy as np
@@ -89,17 +88,6 @@ def test_a_map_has_a_block_for_each_column(tmp_path):
         )
 
 
-def test_the_groups_that_a_page_names_are_those_of_its_cells():
-    """The number in the text of each scale is `train.group`."""
-    for name in ("piran_table1", "piran_figure3", "piran_table4", "piran_table2"):
-        for scale, function in studies.scales(studies.find(name)).items():
-            study = studies.without_data(function)
-            groups = {cell.task.config.train.group for cell in study.cells}
-            words = study.about.replace("\n", " ")
-            named = {int(word.split()[0]) for word in words.split("groups of ")[1:]}
-            assert named <= groups, (name, scale)
-
-
 @pytest.mark.parametrize(
     ("name", "instances", "m3g"),
     [
@@ -117,15 +105,6 @@ def test_m3g_compares_as_many_instances_as_the_others(name, instances, m3g):
     if name == "handwritten":
         assert {cell.task.config.examples for cell in study.cells if hasattr(cell.task, "config")} == {256}
         assert sum(n == 16 for n in known.values()) == 4
-
-
-@pytest.mark.parametrize("scale", ["paper", "small"])
-def test_no_claim_of_a_range_follows_from_another(scale):
-    """A claim whose range holds that of another, over the same cells, says nothing more."""
-    study = studies.without_data(studies.scales(studies.find("piran_figure3"))[scale])
-    for a, b in itertools.permutations(study.claims, 2):
-        if a.about(study) == b.about(study):
-            assert not (a.low <= b.low and b.high <= a.high), (a.text, b.text)
 
 
 def test_digits_in_six_looks():

@@ -15,26 +15,6 @@ from mvcl.training import _optimizers
 
 K, J, P, S, X = "koromilas_", "jeon_", "piran_", "shidani_", "xu_"
 SGD = "linear, SGD"
-PRINTED = [
-    (K + "table2", {"data": "CIFAR-10", "k": 2, "objective": "PVC"}, {SGD: 85.8}),
-    (K + "table2", {"data": "CIFAR-10", "k": 4, "objective": "MV-DHEL"}, {SGD: 89.5}),
-    (K + "table3", {"data": "ImageNet-100", "k": 4, "objective": "PVC"}, {"k-NN": 65.6}),
-    (K + "table4", {"data": "CH-SIMS", "method": "PVC"}, {"accuracy positive": 68.1, "MAE": 0.563}),
-    (K + "table5", {"data": "CIFAR-100", "batch": 64}, {SGD: 62.43}),
-    (K + "table6", {"k": 3, "objective": "MV-CL2"}, {SGD: 76.7}),
-    (K + "table6", {"k": 2, "objective": "MV-InfoNCE, Eq. 11"}, {}),
-    (K + "table7", {"objective": "MV-CL2"}, {"accuracy positive": 79.08, "MAE": 0.394}),
-    (J + "table1", {"data": "ImageNet-100", "method": "MoCo"}, {"k-NN, head": 74.08, SGD: 81.52}),
-    (J + "table2", {"temperature": 0.5, "K": 65536}, {"loss": 7.091}),
-    (J + "table3", {"temperature": 0.9}, {"k-NN, head": 91.3, SGD: 92.3}),
-    (P + "table1", {"method": "InfoNCE pwe", "k": 4}, {SGD: 75.26}),
-    (P + "table2", {"method": "M3G", "unseen": "real"}, {"5 to 1": 46.3}),
-    (P + "table4", {"cost": "circular standard deviation", "k": 2}, {SGD: 73.81}),
-    (X + "table2", {"method": "SEM+InfoNCE", "data": "DHA"}, {"ACC": 80.9, "NMI": 84.1}),
-    (X + "table2", {"method": "K-Means-BSV", "data": "NUSWIDE"}, {"ACC": 39.7, "NMI": 11.6}),
-    (X + "table3", {"weights": "without W", "data": "DHA"}, {"ACC": 71.3}),
-    (X + "table4", {"reconstruction": "MAE", "data": "DHA"}, {"ACC": 83.0}),
-]
 
 
 def opened(name, scale="paper"):
@@ -43,29 +23,6 @@ def opened(name, scale="paper"):
 
 def configs(name):
     return {tuple(cell.factors.values()): cell.task.config for cell in opened(name, "small").cells}
-
-
-@pytest.mark.parametrize(("name", "factors", "values"), PRINTED)
-def test_a_cell_has_the_printed_numbers(name, factors, values):
-    (found,) = select(opened(name), factors)
-    assert found.printed == values
-
-
-@pytest.mark.parametrize(
-    ("name", "factors", "runs", "deviations"),
-    [
-        (P + "table1", {"method": "InfoNCE pwe", "k": 4}, 5, {SGD: 0.16}),
-        (P + "table2", {"method": "BYOL pwe", "unseen": "real"}, 4, {"5 to 1": 9.3}),
-        (P + "table4", {"cost": "circular variance", "k": 2}, 5, {SGD: 0.48}),
-        (X + "table2", {"method": "SEM+PSCL", "data": "Caltech"}, 10, {"ACC": 1.7, "NMI": 2.1}),
-        (X + "table2", {"method": "DCP", "data": "NUSWIDE"}, 10, {"ACC": 1.4, "NMI": 1.1}),
-    ],
-)
-def test_a_cell_has_the_printed_deviations(name, factors, runs, deviations):
-    study = opened(name)
-    every = [*study.cells, *study.printed_only]
-    (found,) = [cell for cell in every if factors == dict(cell.factors)]
-    assert (study.printed_runs, found.deviations) == (runs, deviations)
 
 
 def test_noise_is_that_of_configurations_that_are_printed_twice():
@@ -110,28 +67,6 @@ def test_seeds_are_the_least_that_decide_in_four_of_five_experiments():
         return np.mean(stats.ttest_ind(*draws, axis=1, equal_var=False).pvalue < 0.05)
 
     assert power(needed - 1) < 0.8 <= power(needed)
-
-
-def test_the_margin_is_what_fulfils_a_claim():
-    """Of a gain, of a fall, and of a range the distance to its nearer end."""
-    cells = [
-        studies.Cell({"f": f, "k": k}, None, {"m": m})
-        for f, k, m in (("a", 1, 1.0), ("a", 2, 5.0), ("b", 1, 3.0), ("b", 2, 2.0))
-    ]
-    keys = {"text": "t", "source": "s", "measure": "m", "cells": {"f": "a"}}
-    claims = (
-        studies.Above(**keys, than=({"f": "b"},), along="k"),
-        studies.Trend(**keys, along="k", rises=False),
-        studies.Within(**keys, than=({"f": "b"},), low=-2.5, high=10.0),
-    )
-    noise = {"m": studies.Noise(1.0, "")}
-    study = studies.Study(
-        title="T", about="", cells=cells, measures=[studies.Measure("m")], cost="", noise=noise
-    )
-    found = [[*printed.compared("n", study, claim)] for claim in claims]
-    assert [[of.margin for of in each] for each in found] == [[5.0], [-4.0], [0.5, 5.5]]
-    halves = [each[0].high - each[0].margin for each in found]
-    np.testing.assert_allclose(halves, 1.959964 * np.sqrt([4, 2, 2]), rtol=1e-6)
 
 
 def test_differences_that_the_papers_state_follow_from_the_printed_numbers():
@@ -293,21 +228,6 @@ def test_claims_of_the_small_figure_3_are_those_of_its_sources():
     assert {f"{name} gains at most 0 from k = 2 to 8, CIFAR-10, epochs" for name in others} <= texts
 
 
-def test_noise_that_table_ii_of_koromilas_shows():
-    """pwe, avg and PVC are one function at k = 2; pwe and avg print the same, which may be one run."""
-    printed = {tuple(c.factors.values()): c.printed[SGD] for c in opened(K + "table2").cells}
-    sets = ("CIFAR-10", "CIFAR-100", "ImageNet-100", "ImageNet-1K")
-    three = np.array([[printed[name, 2, of] for of in ("pwe", "avg", "PVC")] for name in sets])
-    assert (three[:, 0] == three[:, 1]).all()
-    for runs, deviation, tells in ((three[:, 1:], 0.31, 1.22), (three, 0.25, 0.83)):
-        found = np.sqrt(runs.var(axis=1, ddof=1).mean())
-        half = stats.t.ppf(0.975, runs.size - len(runs)) * np.sqrt(2) * found
-        np.testing.assert_allclose((found, half), (deviation, tells), atol=0.005)
-    best = lambda name, k: max(printed[name, k, of] for of in ("pwe", "avg", "PVC"))  # noqa: E731
-    margins = [printed[name, k, "MV-InfoNCE"] - best(name, k) for name in sets[:2] for k in (3, 4)]
-    np.testing.assert_allclose(margins, (0.3, 0.1, 0.2, 0.1), atol=1e-9)
-
-
 def test_the_best_m_of_a_fixed_batch_follows_its_root():
     """p = e^-loss of the loss at M = 2, of which all is learned, 0.51 nats, or nothing: the claims' M are the nearest
     that are trained; those of the two equations differ, and double from one B to the next."""
@@ -391,19 +311,6 @@ def test_small_scales_of_jeon_train_as_the_paper_does(name):
         assert (config.method.shuffle_keys, config.encoder.batch_groups) == (True, 8)
 
 
-@pytest.mark.parametrize("scale", ["paper", "small"])
-def test_figure_3_of_jeon_is_of_twice_and_three_times_the_epochs(scale):
-    """Its caption: over 2x faster in k-NN, over 3x in linear accuracy."""
-    claims = [
-        claim for claim in opened(J + "figure3", scale).claims if "to or above the averages" in claim.text
-    ]
-    times = {(c.measure, "3x" in c.text, c.than[0]["epochs"] / c.cells["epochs"]) for c in claims}
-    assert {most >= 3 for _, three, most in times if three} == {True}
-    assert {most >= 2 for _, three, most in times if not three} == {True}
-    if scale == "paper":
-        assert {name for name, three, _ in times if three} == {SGD}
-
-
 def test_released_rows_of_jeon_differ_in_what_the_paper_does_not_say():
     """In Table 1; ImageNet-100 has BYOL's two policies in all rows, without RandAugment."""
     studied = studies.scales(studies.find(J + "table1"))["paper"]
@@ -431,29 +338,3 @@ def test_released_rows_of_jeon_differ_in_what_the_paper_does_not_say():
         of_cifar.linear.policy.brightness,
         of_cifar.linear.policy.grayscale_probability,
     ) == (True, 0.4, 0.2)
-
-
-def functions_of(study):
-    """The objectives and pair losses of its cells."""
-    for cell in study.cells:
-        objective = cell.task.objective if hasattr(cell.task, "objective") else cell.task.config.objective
-        if objective is not None and cell.factors.get("method") != "none":
-            function, options = losses.unwrap(objective)
-            yield losses.higher_order(function) or function
-            if "pair" in options:
-                yield losses.unwrap(options["pair"])[0]
-
-
-@pytest.mark.parametrize(
-    ("name", "left_out"),
-    [("digits", set()), ("handwritten", {losses.byol, losses.triangle}), ("which_objective", set())],
-)
-def test_every_objective_is_in_the_study(name, left_out):
-    objectives = set(losses.objectives().values())
-    used = set(functions_of(opened(name, "small")))
-    if name == "digits":
-        left_out = objectives & set(losses.higher_order_functions().values()) - used
-    if name != "which_objective":
-        left_out |= {losses.multi_view_contrast}  # koromilas_framework; four of its points are here
-    left_out |= {losses.comm, losses.inf_masking, losses.factor_cl}  # fused_factors
-    assert objectives - used == left_out

@@ -1,10 +1,8 @@
 """The published pages are made from their numbers, by the studies of today."""
 
 import json
-import re
 from pathlib import Path
 
-import matplotlib.figure
 import pytest
 
 from docs import published
@@ -29,17 +27,6 @@ def test_a_page_is_made_from_its_numbers(file: Path):
 def test_a_figure_is_drawn_from_its_numbers(stem: str, tmp_path: Path):
     _figures.plot(json.loads((published.FOLDER / f"{stem}.json").read_text()), tmp_path / "x.svg")
     assert (tmp_path / "x.svg").read_bytes() == (published.FOLDER / f"{stem}.svg").read_bytes()
-
-
-def test_a_figure_has_a_panel_for_each_measure_it_is_drawn_against(tmp_path: Path):
-    content = json.loads((published.FOLDER / "shidani_variance_small.json").read_text())
-    _figures.plot({**content, "against": ["excess"]}, tmp_path / "x.svg")
-    assert set(re.findall(r'id="(axes_\d+)"', (tmp_path / "x.svg").read_text())) == {"axes_1", "axes_2"}
-    axes = matplotlib.figure.Figure().subplots()
-    _figures._plot_along(axes, content, "variance", "excess")
-    means = sorted(cell["intervals"]["excess"]["mean"] for cell in content["cells"])
-    assert (axes.lines[0].get_xdata().tolist(), axes.get_xscale()) == (means, "log")
-    assert axes.get_xlabel() == "above the factor of Eq. 3"
 
 
 def test_the_list_is_up_to_date():

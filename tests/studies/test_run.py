@@ -175,18 +175,6 @@ def test_studies_share_the_runs_of_the_same_task(tmp_path, work):
     assert states(study(tmp_path), first) == {"finished"}
 
 
-def test_hours_are_those_of_finished_runs_on_two_cores(tmp_path, work):
-    of, options = study(tmp_path), studies.Options(only="value=1")
-    opened = studies.Opened("counted", "small", of, ())
-    assert "cost: nothing was run; cost of all: none" in studies.overview(opened, work, options)
-    studies.run(of, work, only="value=1")
-    for seed, place in enumerate(studies.places(of, work)[:3]):
-        record = json.loads(place.file("json").read_text()) | {"seconds": 3600.0 * (seed + 1), "cores": 1}
-        place.file("json").write_text(json.dumps(record))
-    text = studies.overview(opened, work, studies.Options())
-    assert "cost: 3 hours on 2 cores for the 3 runs left, by 3 that are finished" in text
-
-
 def test_another_process_is_not_disturbed(tmp_path, work):
     """Cells and seeds that are locked are left to their process, the others are run."""
     cell = studies.places(study(tmp_path), work)[0].folder.parent
@@ -318,12 +306,3 @@ def test_a_saved_config_finds_the_code_of_its_study(tmp_path):
     text = training.to_json(study.cells[0].task.config)
     assert "_bench:Images" in text
     assert training.to_json(training.load(saved(tmp_path, text))) == text
-
-
-def test_a_copied_study_finds_what_the_projects_studies_share(tmp_path):
-    copy = tmp_path / "mine.py"
-    copy.write_text(studies.find("koromilas_table3").read_text())
-    assert set(studies.scales(copy)) == {"paper", "smoke"}
-    assert "_koromilas" not in {file.stem for file in studies.study_files()}
-    with pytest.raises(ValueError, match="no study '_koromilas'"):
-        studies.find("_koromilas")

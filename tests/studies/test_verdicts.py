@@ -1,7 +1,6 @@
 """Intervals, paired differences and the answers to claims, by hand, against scipy, and by simulation."""
 
 import dataclasses
-import itertools
 import math
 
 import numpy as np
@@ -21,7 +20,6 @@ from mvcl.studies import (
     Study,
     Trend,
     Within,
-    _page,
     _table,
     changed,
     difference,
@@ -54,13 +52,6 @@ def found_of(study, values):
 
 def judged(claim, factors, values):
     return claim.judge(found_of(study_of(factors, [claim]), values))
-
-
-@pytest.mark.parametrize(("seeds", "level"), [(2, 0.95), (3, 0.8), (10, 0.999)])
-def test_interval_is_that_of_scipy(rng, seeds, level):
-    x = rng.normal(3, 2, seeds)
-    low, high = stats.t.interval(level, seeds - 1, loc=x.mean(), scale=stats.sem(x))
-    np.testing.assert_allclose(interval(x, level), (x.mean(), low, high, seeds), rtol=1e-10)
 
 
 def test_interval_of_few_values():
@@ -126,6 +117,9 @@ def test_one_seed_is_judged_by_the_noise_of_the_printed_numbers(first, answer):
         assert ABOVE.judge(found_of(study, [[2.0, 9.0], [0.0, 0.0]])).answer == OPEN
 
 
+SEVEN = [{"f": name} for name in "abcdefg"]
+
+
 def test_one_seed_without_noise_has_the_order_beside_the_printed_one():
     printed = (1.0, 0.0, 2.0)
     cells = [Cell(factors, TASK, {"m": value}) for factors, value in zip(SEVEN, printed, strict=False)]
@@ -139,32 +133,6 @@ def test_one_seed_without_noise_has_the_order_beside_the_printed_one():
     assert not claim.judge(found_of(study, [[5.0, 5.0], [4.0, 4.0], [3.0, 3.0]])).reason.startswith(
         "one seed"
     )
-
-
-SEVEN = [{"f": name} for name in "abcdefg"]
-ABOVE_SIX = Above(**KEYS, cells=SEVEN[0], than=tuple(SEVEN[1:]))
-
-
-def test_reason_of_many_comparisons_has_those_that_decide():
-    values = [[5.0, 5.1, 4.9]] + [[0.0, 0.0, 0.0]] * 4 + [[5.0, 4.9, 5.1], [9.0, 9.0, 9.1]]
-    verdict = judged(ABOVE_SIX, SEVEN, values)
-    assert verdict.answer == REFUTED
-    first, second, *_, last = verdict.reason.split("; ")
-    assert first.startswith("f a - f g: -4.0")
-    assert second.startswith("f a - f f: +0.00")
-    assert last == "and 2 more: 2 holds"
-
-
-def test_reason_has_the_numbers():
-    verdict = judged(ABOVE, A_B, [[2.0, 3.0, 4.0], [1, 1, 1]])
-    assert (
-        verdict.reason
-        == "f a - f b: +2.00 ± 2.48, 3 seeds; too few seeds: 4 would decide, if mean and deviation stay"
-    )
-    assert judged(ABOVE, A_B, [[2.0], [1]]).reason == (
-        "one seed: as claimed in 1 of 1 comparisons; f a - f b: +1.00, 1 seed"
-    )
-    assert judged(ABOVE, A_B, [[], []]).reason == "f a - f b: not run"
 
 
 def test_intervals_are_covered_together_over_all_claims_of_a_study():
@@ -183,19 +151,6 @@ def test_intervals_are_covered_together_over_all_claims_of_a_study():
             1 - 0.05 / len({*answers} | {"other"} if other in claims else [0])
         )
         assert [claim.judge(found_of(study, values)).answer for claim in claims] == answers
-
-
-def test_one_page_of_twenty_has_an_interval_without_the_truth(rng):
-    """At most: six cells of one mean, each claimed to be above all; 4 points are three deviations of 300 pages."""
-    claims = [dataclasses.replace(ABOVE, cells=one, than=tuple(SEVEN[:6])) for one in SEVEN[:6]]
-    study, wrong = study_of(SEVEN[:6], claims), 0
-    pairs = [*itertools.combinations(study.cells, 2)]
-    assert study.comparisons == len(pairs) == 15
-    for _ in range(300):
-        found = found_of(study, rng.normal(size=(6, 20)).tolist())
-        intervals = [difference(found, *pair, "m", study.level) for pair in pairs]
-        wrong += any(of.low > 0 or of.high < 0 for of in intervals)
-    assert 3 <= wrong <= 27
 
 
 @pytest.mark.parametrize(
@@ -242,16 +197,6 @@ def test_too_few_seeds_says_how_many_would_do():
     none = study_of(A_B, [ABOVE])
     reason = ABOVE.judge(found_of(none, [[1.0, -1.0, 0.0], [0, 0, 0]])).reason
     assert reason.endswith("too few seeds: more than 10,000 would decide, if mean and deviation stay")
-
-
-@pytest.mark.parametrize(
-    ("half", "margin", "warns"), [(0.9, 0.5, True), (0.4, 0.5, False), (0.9, None, False)]
-)
-def test_half_widths_above_the_margin_are_warned_of(half, margin, warns):
-    measures, margins = [{"name": "m", "label": "M"}], {"m": margin} if margin else {}
-    claims = [{"measure": "m", "half_width": of, "seeds": 61} for of in (0.1, half)]
-    text = _page.warning({"measures": measures, "margins": margins, "claims": claims})
-    assert text == "warning: half-widths above the margin: M 0.9 (margin 0.5: 61 seeds)" * warns
 
 
 @pytest.mark.parametrize(
@@ -334,22 +279,9 @@ def test_alike_gains(tilt, shift, answer):
     assert f"gain of f a, k 4 - that of f b, k 4: {-tilt:+.2f}" in verdict.reason
 
 
-def test_bootstrap_over_test_examples(rng, tmp_path):
-    """One training each, 10,000 examples, 80 % and 84 % right: the interval is scipy's, and decides; Table 3 has it."""
+def test_one_training_is_decided_by_its_test_examples(rng, tmp_path):
+    """One training each, 10,000 examples, 80 % and 84 % right: its interval decides the claims of Table 3."""
     first, second = rng.random((2, 10_000)) < np.array([[0.80], [0.84]])
-    found = stats.bootstrap(
-        (second.astype(float) - first,),
-        np.mean,
-        n_resamples=5_000,
-        batch=100,
-        confidence_level=0.9,
-        method="percentile",
-        rng=rng,
-    ).confidence_interval
-    low, high = found.low * 100, found.high * 100
-    paired = interval(100.0 * second - 100.0 * first, 0.9)
-    np.testing.assert_allclose(paired[:3], (100 * (second.mean() - first.mean()), low, high), atol=0.04)
-
     table = training.config_module(studies.find("shidani_table3")).paper()
     wins = {"SimCLR": first}  # both poly-view models are better
     folders, values = [tmp_path / str(place) for place in range(len(table.cells))], []
@@ -414,15 +346,6 @@ def test_gain(a, b, answer):
 def test_within_at_the_ends(low, high, answer):
     claim = Within(**KEYS, cells={"f": "a"}, low=low, high=high)
     assert judged(claim, [{"f": "a"}], [[1, 2, 3]]).answer == answer
-
-
-def test_the_rule_of_an_interval_names_its_ends():
-    within = Within(**KEYS, cells={}, low=-1, high=2)
-    assert (
-        within.rule
-        == "means over seeds: holds if wholly at least -1 and at most 2, does not hold if wholly outside"
-    )
-    assert "paired differences" in dataclasses.replace(within, than=({"f": "b"},)).rule
 
 
 CELLS = [{"f": "a", "k": 2}, {"f": "b", "k": 2}]

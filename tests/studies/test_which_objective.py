@@ -1,21 +1,10 @@
 """The study of all objectives, its heat map and its page."""
 
-import itertools
 import json
 
 from docs import which
-from mvcl import metrics, studies
+from mvcl import metrics
 from mvcl.studies import _figures
-
-
-def test_what_is_left_out():
-    cells = studies.scales(studies.find("which_objective"))["small"]().cells
-    grid = {(cell.factors["objective"], cell.factors["views"]) for cell in cells}
-    expected = {("frossl", "k = 3, missing"), ("m3g", "k = 8"), ("symile, all", "k = 8")}
-    expected |= {("triangle", f"k = {k}") for k in (2, 4, 8)}
-    views = {of for _, of in grid} - {"k = 4"}
-    expected |= {("all_pairs(info_nce), 32 instances", of) for of in views}
-    assert set(itertools.product(*map(set, zip(*grid)))) - grid == expected
 
 
 def content(**means):
