@@ -3,7 +3,6 @@
 import fcntl
 import os
 
-import numpy as np
 import pytest
 
 from mvcl import _files
@@ -26,13 +25,6 @@ def _fails(path):
         temporary.write_text("half")
         assert path.read_text() == "old"
         raise RuntimeError("later")
-
-
-def test_arrays(tmp_path):
-    _files.save_arrays(tmp_path / "a.npz", x=np.arange(3), names=np.asarray(("a", "b")))
-    with np.load(tmp_path / "a.npz", allow_pickle=False) as found:
-        assert found["x"].tolist() == [0, 1, 2]
-        assert found["names"].tolist() == ["a", "b"]
 
 
 def test_a_lock_is_seen_and_not_kept(tmp_path, monkeypatch):

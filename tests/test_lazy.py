@@ -4,8 +4,6 @@ import sys
 
 import pytest
 
-from mvcl import _lazy
-
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
@@ -39,9 +37,3 @@ def test_a_module_is_imported_for_its_names_only(package):
     assert vars(package)["number"] == 3  # found without __getattr__ from now on
     with pytest.raises(RuntimeError, match="imported"):
         package.wrong  # noqa: B018
-
-
-def test_an_unknown_name_is_an_attribute_error(package):
-    with pytest.raises(AttributeError, match="'lazily' has no attribute 'missing'"):
-        package.missing  # noqa: B018
-    assert not hasattr(_lazy, "missing")

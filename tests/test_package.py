@@ -100,21 +100,8 @@ def test_an_installed_package_trains_evaluates_and_reports_in_an_empty_folder_wi
     assert "MV-DHEL" in run("study", "koromilas_table3", "--scale", "smoke", "--dry-run")
 
 
-def test_the_citation_names_the_version_and_the_papers():
-    """With the required keys of the Citation File Format 1.2.0, of https://doi.org/10.5281/zenodo.5171937."""
+def test_the_citation_and_the_changelog_name_the_version():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     changes = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     latest = next(version for version in changes if version != "Unreleased")
     assert citation["version"] == latest == mvcl.__version__
-    assert citation["cff-version"] == "1.2.0"
-    assert set(citation) >= {"message", "title", "authors"}
-    assert len(citation["references"]) == 5
-    texts = [paper.read_text() for paper in (ROOT / "docs" / "papers").glob("*.toml")]
-    for work in citation["references"]:
-        assert {*work} >= {"authors", "title", "type"}
-        assert any(work["title"] in text for text in texts), work["title"]
-        assert isinstance(work["year"], int)
-        for identifier in work.get("identifiers", ()):
-            assert identifier["type"] == "other"
-            assert re.fullmatch(r"arXiv:\d{4}\.\d{5}", identifier["value"])
-            assert any(identifier["value"].removeprefix("arXiv:") in text for text in texts)

@@ -36,13 +36,6 @@ def test_work_within_work_has_the_names_around_it(clock, capsys):
     assert capsys.readouterr().out == "seed: encoding test: 2 batches, 8 s each\n"
 
 
-def test_short_work_in_a_file_prints_nothing(capsys):
-    assert list(_progress.track("abc", "letters", 3)) == ["a", "b", "c"]
-    with _progress.during("compiling"):
-        pass
-    assert capsys.readouterr().out == ""
-
-
 def test_long_work_without_items_has_a_line_at_its_end(clock, capsys):
     with _progress.during("compiling"):
         clock[0] += 75
@@ -51,15 +44,6 @@ def test_long_work_without_items_has_a_line_at_its_end(clock, capsys):
         clock[0] += 75
         _progress.show("step 1")
     assert capsys.readouterr().out == "step 1\n"
-
-
-def test_a_silent_process_prints_nothing(clock, capsys, monkeypatch):
-    monkeypatch.setattr(_progress._state, "silent", False)
-    _progress.silence()
-    for _ in _progress.track(range(3), "steps", 3):
-        clock[0] += 60
-    _progress.line("text")
-    assert capsys.readouterr().out == ""
 
 
 def test_check_ends_work_before_an_item():
@@ -80,12 +64,6 @@ def test_check_ends_work_before_an_item():
         seen.append(2)
     assert list(_progress.track(range(2), "items")) == [0, 1]  # no check after the context
     assert seen == [0, 1]
-
-
-def test_an_error_inside_leaves_nothing_shown():
-    with pytest.raises(ValueError, match="wrong"), _progress.during("work"):
-        raise ValueError("wrong")
-    assert not _progress._state.names
 
 
 @pytest.mark.parametrize(

@@ -65,21 +65,3 @@ def test_the_compiled_program():
 )
 def test_groups_of_a_collective(text, groups):
     assert collectives.replica_groups(text, D).tolist() == groups
-
-
-def test_bytes_from_other_slices():
-    slices = np.array([0, 0, 0, 0, 1, 1, 1, 1])
-    everyone, pairs = np.arange(8)[None], np.arange(8).reshape(4, 2)
-    # inside a slice 3/4 of 80 bytes are scattered and gathered, then a quarter goes to and from the other slice
-    assert collectives.crossing("all-reduce", 80.0, everyone, slices) == 2 * 80 / 4 * 1 / 2
-    # the row of the other slice's counterpart
-    assert collectives.crossing("all-gather", 80.0, everyone, slices) == 10
-    assert collectives.crossing("all-to-all", 80.0, everyone, slices) == 40
-    assert collectives.crossing("reduce-scatter", 80.0, pairs, slices) == 0
-    ring = np.stack([np.arange(8), np.roll(np.arange(8), -1)], axis=1)
-    assert collectives.crossing("collective-permute", 80.0, ring, slices) == 80 * 2 / 8
-    inside, across = (
-        collectives.received("all-reduce", 80.0, 4),
-        collectives.received("all-reduce", 80.0 / 4, 2),
-    )
-    assert inside + across == collectives.received("all-reduce", 80.0, 8)

@@ -59,43 +59,6 @@ def test_slices_resume_and_repeat_nothing(tmp_path, monkeypatch, capsys):
     assert measured == ["mv_dhel", "info_nce", "info_nce"]
 
 
-def test_piece_that_is_killed_is_begun_once_more_and_one_without_memory_fails(tmp_path, monkeypatch):
-    def killed(name):
-        raise SystemExit
-
-    def measured(name):
-        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory\nmore")
-
-    stub_losses(monkeypatch, killed)
-    for starts in (1, 2):
-        with pytest.raises(SystemExit):
-            call(tmp_path, "--only", "losses")
-        assert record_of(tmp_path)["pieces"] == {"losses mv_dhel 32": {"starts": starts}}
-    stub_losses(monkeypatch, measured)
-    assert call(tmp_path, "--only", "losses") == 1
-    pieces = record_of(tmp_path)["pieces"]
-    assert pieces["losses mv_dhel 32"] == {"failed": "did not end when it was begun 2 times"}
-    assert pieces["losses info_nce 32"] == {"failed": "JaxRuntimeError: RESOURCE_EXHAUSTED: out of memory"}
-    assert call(tmp_path, "--write", str(tmp_path)) == 0
-    assert "| info_nce 32 | failed: JaxRuntimeError: RESOURCE" in (tmp_path / "accelerator.md").read_text()
-    stub_losses(monkeypatch, lambda name: LOSS)
-    assert call(tmp_path, "--only", "losses", "--again", "losses mv_dhel 32") == 1
-    assert record_of(tmp_path)["pieces"]["losses mv_dhel 32"]["result"] == LOSS
-
-
-def test_damaged_record_other_device_and_unknown_piece_raise(tmp_path, capsys):
-    for content in (b'{"size": "small", "pieces"', b"[]", b"\xff"):
-        (tmp_path / "small.json").write_bytes(content)
-        assert call(tmp_path) == 2
-        assert "must be a record of this benchmark, got a damaged" in capsys.readouterr().err
-        assert (tmp_path / "small.json").read_bytes() == content
-    (tmp_path / "small.json").write_text(json.dumps({"size": "small", "device": "a GPU", "pieces": {}}))
-    assert call(tmp_path) == 2
-    assert "was measured on a GPU, and this is cpu" in capsys.readouterr().err
-    assert call(tmp_path, "--again", "losses x") == 2
-    assert "--again must name pieces of --list, got 'losses x'" in capsys.readouterr().err
-
-
 @pytest.mark.exhaustive
 def test_small_size_is_measured(tmp_path):
     """Without PyTorch; the ratios are positive, and the products of the floor are counted by hand."""

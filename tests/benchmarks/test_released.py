@@ -2,16 +2,13 @@
 
 import json
 import re
-from functools import partial
 from pathlib import Path
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from parametrize import some
 
-from benchmarks import released, released_cases
+from benchmarks import released
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "reference" / "objectives.md"
@@ -50,26 +47,6 @@ def test_page_has_our_values_and_options_give_the_released_ones(place, without_t
 def test_gradients_at_edges_are_finite(name):
     _, z = released.edges()[name]
     assert np.isfinite(released.gradient_of(name, z)).all()
-
-
-def test_floors_compute_what_the_gradient_needs():
-    """Each product of a floor is that of the derivative of half the sum of the squares."""
-    z = jnp.asarray(np.random.default_rng(0).normal(size=(3, 5, 4)), jnp.float32)
-
-    def half_squares(z):
-        return jnp.sum(jnp.einsum("id,jd,md->ijm", *z) ** 2) / 2
-
-    of_last, of_rows = released_cases.triples(z)
-    expected = jax.grad(half_squares)(z)
-    close = partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-4)
-    close(of_last, expected[2])
-    close(jnp.sum(of_rows * z[:1], axis=1), expected[1])
-    close(jnp.sum(of_rows * z[1][:, None], axis=0), expected[0])
-    expected = jax.grad(lambda x, y: jnp.sum((x @ y.T) ** 2) / 2, (0, 1))(z[0], z[1])
-    for found, gradient in zip(released_cases.inner_products(z[0], z[1]), expected, strict=True):
-        close(found, gradient)
-    [moments] = released_cases.second_moments(z[:1])
-    close(2 * moments, jax.grad(lambda x: jnp.sum((x.T @ x) ** 2) / 2)(z[0]))
 
 
 def test_page_has_the_measured_numbers():

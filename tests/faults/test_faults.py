@@ -8,18 +8,14 @@ import resource
 import shutil
 import signal
 import subprocess
-import textwrap
 import time
 from contextlib import suppress
 from pathlib import Path
 
-import numpy as np
 import pytest
 from campaign import (
     STEPS,
     finish,
-    losses,
-    rows,
     same_bits,
     scores,
     start,
@@ -28,7 +24,6 @@ from campaign import (
     wait_for_step,
     whole_steps,
 )
-from PIL import Image
 
 pytestmark = pytest.mark.slow
 
@@ -201,83 +196,3 @@ def mount(folder, options):
         return False
     done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], capture_output=True)
     return done.returncode == 0
-
-
-@pytest.fixture(scope="module")
-def photos(tmp_path_factory):
-    """Images of different sizes, which are therefore read from their files in every epoch."""
-    folder, rng = tmp_path_factory.mktemp("photos"), np.random.default_rng(0)
-    for part, count in (("train", 40), ("test", 10)):
-        for name in ("cat", "dog"):
-            (folder / part / name).mkdir(parents=True)
-            for i in range(count):
-                shape = (9 + i % 3, 10, 3)
-                colours = rng.integers(0, 256, shape).astype(np.uint8)
-                Image.fromarray(colours).save(folder / part / name / f"{i:02d}.png")
-    return folder
-
-
-PHOTOS = ("data:folder", "views.policy:simclr", "--views.policy.image-size", "8", "--train.epochs", "1")
-
-
-def test_corrupt_image(photos, tmp_path):
-    folder = tmp_path / "photos"
-    shutil.copytree(photos, folder)
-    bad = folder / "train" / "dog" / "07.png"
-    bad.write_bytes(bad.read_bytes()[:100])
-    options = (*PHOTOS, "--data.path", folder)
-    output = finish(start(tmp_path / "one", *options))
-    assert len(re.findall(r"skipped a corrupt example: image \S*dog/07.png", output)) == 1, output
-    two = finish(start_many(tmp_path / "two", *options))
-    assert re.search(r"skipped a corrupt example: image \S*dog/07.png", two), two
-    # the replacement does not depend on the number of processes
-    np.testing.assert_allclose(losses(tmp_path / "two"), losses(tmp_path / "one"), rtol=1e-5)
-    strict = finish(start(tmp_path / "limit", *options, "--train.corrupt-limit", "0"), 2)
-    assert re.search(r"mvcl: .*dog/07.png.*--train.corrupt-limit", strict.strip().splitlines()[-1]), strict
-
-
-def test_stalled_reader(photos, tmp_path):
-    """Replaces an image by a pipe without a writer: opening it blocks."""
-    folder = tmp_path / "photos"
-    shutil.copytree(photos, folder)
-    workdir = tmp_path / "run"
-    options = (*PHOTOS, "--data.path", folder, "--train.stall-seconds", "5", "--train.threads", "1")
-    process = start(workdir, *options, "--train.steps", "100000", "--checkpoint.every-steps", "50")
-    wait_for_step(process, workdir, 3)
-    stuck = folder / "train" / "cat" / "11.png"
-    stuck.unlink()
-    os.mkfifo(stuck)
-    output = finish(process, 1, timeout=120)
-    message = output.strip().splitlines()[-1]
-    assert re.search(r"mvcl: no batch for 5 s.*cat/11.png", message), output
-    assert "--train.stall-seconds" in message
-
-
-def test_sigterm_and_a_clock_set_back(whole, tmp_path):
-    """A run that is stopped saves; time.time() jumps back repeatedly within it, and by a day before it goes on."""
-    shim = tmp_path / "shim"
-    shim.mkdir()
-    (shim / "sitecustomize.py").write_text(
-        textwrap.dedent(
-            """
-            import os, time
-            real, begun = time.time, time.monotonic()
-            time.time = lambda: real() - float(os.environ["BACK"]) - 3600 * ((time.monotonic() - begun) // 2)
-            """
-        )
-    )
-    workdir = tmp_path / "run"
-    env = {"PYTHONPATH": str(shim), "BACK": "0"}
-    process = start(workdir, env=env)
-    wait_for_step(process, workdir, 5)
-    process.send_signal(signal.SIGTERM)
-    output = finish(process, 128 + signal.SIGTERM, timeout=60)
-    step = int(re.search(r"saved at step (\d+) of 60", output)[1])
-    assert step in whole_steps(workdir)
-    finish(start(workdir, env=env | {"BACK": "86400"}))
-    logged = [row["time"] for row in rows(workdir) if "time" in row]
-    assert logged == sorted(logged)
-    assert all(
-        row["seconds_step"] >= 0 and row["views_per_second"] > 0 for row in rows(workdir) if "loss" in row
-    )
-    same_bits(workdir, whole)

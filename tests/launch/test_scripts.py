@@ -192,14 +192,6 @@ def test_pod_is_created_again_after_preemption(mocks, worker):
     assert [verb for verb in verbs(mocks) if verb in ("create", "delete")] == ["create", "delete", "create"]
 
 
-def test_pod_without_the_options(mocks, worker):
-    pod("create", env=worker | {"SPOT": "0", "AUTOCHECKPOINT": "0"})
-    assert mocks.calls()[-1] == [
-        *("gcloud", "compute", "tpus", "tpu-vm", "create", "pod", "--project=science", "--zone=z1"),
-        *("--accelerator-type=v6e-64", "--version=v2-alpha-tpuv6e"),
-    ]
-
-
 def test_pod_of_several_slices_with_its_run_in_a_bucket(mocks, worker):
     env = worker | {"SLICES": "2", "WORKDIR": "gs://bucket/runs/x"}
     up = pod("up", env=env)

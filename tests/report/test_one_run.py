@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 from run_pages import edit, page_of, write_geometry, write_refreshes
 
-from mvcl.report import _page, _read, write_report
+from mvcl.report import _read, write_report
 
 SECTIONS = ["Evaluation", "Curves", "Views", "Test embeddings", "Configuration"]
 
@@ -50,12 +50,6 @@ def test_a_whole_run_has_its_numbers_in_the_text(whole, text):
     assert text in whole[1].text
 
 
-def test_each_curve_is_drawn_once(whole):
-    curves = [f"{of} over" for of in ("Loss", "k-NN accuracy", "Learning rate", "Throughput")]
-    for title in (*curves, "t-SNE plot of 40"):
-        assert sum(alt.startswith(title) for alt in whole[1].plots) == 1
-
-
 def test_weights_and_accuracy_of_each_view(whole):
     run, page = whole
     assert ["view 2", "0.250", "1.700"] in page.rows
@@ -83,15 +77,6 @@ def test_geometry_tables_and_plots(whole):
             assert [name, *(f"{values[c]:.4g}" if c in values else "–" for c in columns)] in page.rows
         for title in ("Eigenvalues of the covariance", "Cosines of positives", "Alignment of pairs"):
             assert sum(alt.startswith(title) and f"at the {output}" in alt for alt in page.plots) == 1
-
-
-def test_one_view_has_no_alignment_and_objects_of_user_code_the_name_of_their_file(run, tmp_path):
-    mine = {"_function": "own.py:my_loss", "_digest": "0123", "margin": 1}
-    edit(run, "config.json", lambda c: c.update(objective=mine))
-    page = page_of(write_geometry(run, k=1), out=tmp_path / "r.html")
-    assert not [alt for alt in page.plots if alt.startswith("Alignment of pairs")]
-    assert len([alt for alt in page.plots if alt.startswith("Cosines")]) == 2
-    assert ["objective", "own.py:my_loss margin 1"] in page.rows
 
 
 def test_images_equal_the_arrays(whole):
@@ -181,11 +166,6 @@ def test_content_that_does_not_fit_is_named(run, tmp_path, name, content):
     assert "Evaluation" in page.titles
 
 
-def test_clusters_of_other_examples_are_left_out(run, tmp_path):
-    looks = [{"step": s, "clusters": [[0, 1]] * 2} for s in (0, 1)]
-    assert "Each view over time" not in page_of(write_refreshes(run, looks), out=tmp_path / "r.html").titles
-
-
 def test_tables_have_names_of_views_no_images_and_some_of_many_weights(run, tmp_path):
     (run / "views.npz").unlink()
     (run / "scaling.json").write_text(json.dumps({"<pixels>": {}, "shape": {}}))
@@ -220,24 +200,6 @@ def test_the_log_of_a_run_that_was_killed_and_resumed(run, tmp_path):
     assert log.loc[10].tolist() == [6, 0.5]
     assert np.isinf(log.loc[40, "loss"])
     assert "Loss: last value 7; not finite at step 40" in page_of(run, out=tmp_path / "r.html").text
-
-
-def test_a_missing_embedding_plot_is_explained():
-    for features, message in (
-        (np.ones((3, 4), np.float32), "at least 5 embeddings, got 3"),
-        (np.outer(np.arange(1.0, 31), np.ones(4)), "the encoder has collapsed"),
-    ):
-        assert message in _page._embeddings(features, np.zeros(len(features), int), None)["error"]
-
-
-@pytest.mark.parametrize(
-    ("classes", "text"), [(100, "100 classes share 70 pairs of colour and shape"), (70, "class 69")]
-)
-def test_many_classes_have_no_legend(run, tmp_path, rng, classes, text):
-    np.savez(run / "embeddings.npz", features=rng.normal(size=(200, 2)), labels=np.arange(200) % classes)
-    page = page_of(run, out=tmp_path / "r.html")
-    assert text in page.text
-    assert "All 200 test embeddings" in page.text
 
 
 def test_text_from_files_is_escaped(make_run, tmp_path):

@@ -28,23 +28,6 @@ def test_the_loss_of_the_page_equals_the_log(whole):
     np.testing.assert_allclose((y - low) / (high - low), expected, atol=1e-4)
 
 
-def test_names_stand_beside_the_ends_of_lines_and_apart():
-    lines = [pd.DataFrame({"value": [0.0, end]}, [0, 1]) for end in (1.0, 0.99, 0.2)]
-    svg = _figures.curves(lines, "y", "alt", ["first", "a very long name", "$\\frac{"])
-    places = {text: float(y) for y, text in re.findall(r'y="([\d.]+)"[^>]*>([●■▲] [^<]*)<', svg)}
-    assert list(places) == ["▲ $\\frac{", "■ a very long n…", "● first"]
-    third, long, first = places.values()
-    assert third > long > first  # from the bottom to the top
-    assert long - first > 10
-
-
-def test_limits_are_those_of_the_axis():
-    line = pd.DataFrame({"value": [0.0, 1.0, 2.0]}, [0, 1, 2])
-    for limits, wide in ((None, True), ((-9.0, 9.0), False)):
-        svg = _figures.curves([line], "y", "alt", limits=limits)
-        assert (np.ptp(points(svg, _figures.LINES[0], 3)[:, 1]) > 50) == wide
-
-
 def test_a_band_is_the_interval_of_the_mean_thinned_to_120_points():
     seeds = [pd.Series([1.0, 2.0, 4.0], [0, 1, 2]), pd.Series([3.0, 2.0], [0, 1])]
     found = _figures.band(seeds, "epoch")
@@ -55,16 +38,6 @@ def test_a_band_is_the_interval_of_the_mean_thinned_to_120_points():
     np.testing.assert_allclose(found.to_numpy()[:, 1:], expected, rtol=1e-9)
     long = _figures.band([pd.Series(np.arange(1000.0))], "step")["value"]
     assert (len(long), *long.iloc[[0, -1]]) == (120, 0, 999)
-
-
-def test_seeds_without_epochs_are_over_steps(monkeypatch):
-    shown = []
-    monkeypatch.setattr(_figures, "curves", lambda frames, *_, **__: shown.extend(frames))
-    logs = [pd.DataFrame({"loss": [2.0, 1.0], "epoch": [0.0, 0.5]}, [0, 10]) for _ in range(2)]
-    for given, name, places in ((logs, "epoch", [0, 0.5]), ([logs[0], logs[1][["loss"]]], "step", [0, 10])):
-        shown.clear()
-        _figures.of_runs([given], ["a"])
-        assert (shown[0].index.name, shown[0].index.tolist()) == (name, places)
 
 
 def test_the_spectrum_and_the_heat_map_equal_the_numbers():
@@ -82,17 +55,6 @@ def test_the_spectrum_and_the_heat_map_equal_the_numbers():
     assert ">1.0<" in cosines  # the density of all negatives in half of [-1, 1]
 
 
-def test_tsne_separates_separated_classes(rng):
-    centres = rng.normal(size=(4, 20)) * 5
-    labels = np.repeat(np.arange(4), 30)
-    xy, rows = _figures.project((centres[labels] + rng.normal(size=(120, 20))).astype(np.float32))
-    assert xy.shape == (120, 2)
-    np.testing.assert_array_equal(rows, np.arange(120))
-    middle = np.array([xy[labels == c].mean(0) for c in range(4)])
-    nearest = np.argmin(np.linalg.norm(xy[:, None] - middle[None], axis=-1), axis=1)
-    np.testing.assert_array_equal(nearest, labels)
-
-
 def test_tsne_uses_a_fixed_sample_of_a_large_split(rng, monkeypatch):
     monkeypatch.setattr(_figures, "POINTS", 50)
     features = rng.normal(size=(300, 1)).astype(np.float32)  # one dimension, of which t-SNE makes two
@@ -102,12 +64,6 @@ def test_tsne_uses_a_fixed_sample_of_a_large_split(rng, monkeypatch):
     again, same = _figures.project(features)
     np.testing.assert_array_equal(rows, same)
     np.testing.assert_array_equal(xy, again)
-
-
-def test_classes_are_drawn_in_their_colours():
-    svg = _figures.scatter(np.arange(8.0).reshape(4, 2), np.array([0, 0, 0, 1]), "alt")
-    counts = [len(re.findall(rf"<use [^>]*fill: {color}", svg)) for color in _figures.LINES[:3]]
-    assert counts == [3, 1, 0]
 
 
 @pytest.mark.parametrize("name", ["whole", "two_by_three"])

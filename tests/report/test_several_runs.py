@@ -31,13 +31,6 @@ def test_single_runs_are_folded_and_baselines_and_equal_draws_are_shared(two_by_
     assert page.row("untrained encoder")[1].startswith("0.510 [")
 
 
-def test_baselines_that_differ_are_named(make_run, two_by_three, tmp_path):
-    page = page_of(*two_by_three[0], measured(make_run("other", k=2), 7, 0.7), out=tmp_path / "r.html")
-    assert page.row("untrained encoder of other")[1] == "0.570"
-    assert page.row("untrained encoder of low, high")[1].startswith("0.510 [")
-    assert sum(row[0] == "raw input" for row in page.rows) == 1
-
-
 def test_paired_differences_to_the_first_run(two_by_three):
     gaps = np.array([0.90, 0.91, 0.95]) - [0.80, 0.82, 0.84]
     low, high = stats.t.interval(0.95, 2, loc=gaps.mean(), scale=stats.sem(gaps))
@@ -50,13 +43,6 @@ def test_one_common_seed_or_another_step_has_no_paired_difference(two_by_three, 
     for others in (two_by_three[0][3:4], late):
         page = page_of(*two_by_three[0][:3], *others, out=tmp_path / "r.html")
         assert "Paired differences" not in page.titles
-
-
-def test_curves_of_seeds_are_over_epochs(two_by_three):
-    plots = two_by_three[1].plots
-    loss = "Loss over the epochs of training, mean over seeds; 2 of 2 configurations; last values from 3.115"
-    assert f"{loss} to 3.115" in plots
-    assert not [alt for alt in plots if alt.startswith(("Learning rate", "Throughput"))]
 
 
 def test_another_step_and_another_protocol_are_marked_and_not_the_best(make_run, tmp_path):
@@ -72,13 +58,6 @@ def test_another_step_and_another_protocol_are_marked_and_not_the_best(make_run,
     notes = "† of another step than the others: not comparable; ‡ by another protocol: not comparable."
     assert notes in page.text
     assert "k-NN (other, trained encoder)another way" in page.text
-
-
-def test_without_a_step_of_most_runs_none_is_best(make_run, tmp_path):
-    runs = [measured(make_run(name, k=k), 0, 0.8, step=100 * k) for name, k in (("a", 2), ("b", 3))]
-    page = page_of(*runs, out=tmp_path / "r.html")
-    assert "best" not in "".join(page.rows[1] + page.rows[2])
-    assert {row[2] for row in page.rows[1:3]} == {"200 †", "300 †"}
 
 
 @pytest.mark.parametrize(
@@ -124,14 +103,6 @@ def test_fields_that_change_no_result_do_not_part_seeds(make_run):
     assert _compare.changed(read, found) == {"data.path": [..., "elsewhere"]}
 
 
-def test_seeds_at_other_steps_are_left_out_of_the_mean(make_run, tmp_path):
-    runs = [measured(make_run(f"seed{s}"), s, 0.8 + s / 10, step=399 if s < 2 else 200) for s in range(3)]
-    row = page_of(*runs, out=tmp_path / "r.html").rows[1]
-    assert row[1] == "2 of 3"
-    assert row[2].startswith("0.850 [")
-    assert row[2].endswith("2 of 3 seeds")
-
-
 def test_fields_that_differ_are_listed(make_run, tmp_path):
     runs = [make_run("a"), make_run("b", epsilon=0.5), make_run("c", k=8)]
     edit(runs[0], "config.json", lambda c: c["objective"].update(_digest="0123"))
@@ -142,18 +113,6 @@ def test_fields_that_differ_are_listed(make_run, tmp_path):
     assert page.rows[0][:4] == ["run", "views.k", "objective.epsilon", "objective._digest"]
     loss = next(alt for alt in page.plots if alt.startswith("Loss"))
     assert "last value a 3.115, b 3.115, c 3.115" in loss
-
-
-def test_fields_of_an_object_that_differs_and_missing_images_are_left_out(make_run, tmp_path):
-    runs = [make_run("a"), make_run("b")]
-    edit(runs[1], "config.json", lambda c: c.update(objective={"_function": "mvcl.losses.mv_dhel"}))
-    for name in ("views.npz", "embeddings.npz"):
-        (runs[0] / name).unlink()
-    page = page_of(*runs, out=tmp_path / "r.html")
-    assert page.rows[0][:3] == ["run", "objective", "k-NN"]
-    assert ["objective.epsilon", "0.2", "–"] in page.rows
-    assert "a: The plot of the test embeddings: embeddings.npz is missing" in page.text
-    assert "views.npz" not in page.text
 
 
 def test_geometry_and_refreshes_are_side_by_side_on_one_scale(make_run, tmp_path, monkeypatch):

@@ -20,10 +20,6 @@ TEXTS = sorted(
     {file for pattern in (*PLACES, "configs/**/*.py", "mvcl/**/*.py") for file in ROOT.glob(pattern)}
     - {ROOT / "CHANGELOG.md", *(file.with_suffix(".md") for file in ROOT.glob("docs/papers/*.toml"))}
 )
-PAGE = re.compile(r"docs/studies/(\w+)\.\w+")
-RESULT = re.compile(
-    r"\b(Measured(?! are)|measured here)\b|\bOurs( \(one run\))?: (?!not run)[^.]*?\d(\.\d| %)"
-)
 
 
 def named(file: Path) -> str:
@@ -64,19 +60,6 @@ def test_a_link_to_a_study_leads_to_a_file():
     assert lost == []
 
 
-def test_a_result_of_ours_has_its_page():
-    """In the papers' pages and the docstrings of configs."""
-    files = [file for file in TEXTS if file.suffix == ".toml" or "configs" in file.parts]
-    found = {
-        named(file): of[0][:80]
-        for file in files
-        for part in paragraphs(file)
-        if (of := RESULT.search(part))
-        and not any(map(Path.is_file, (ROOT / page[0] for page in PAGE.finditer(part))))
-    }
-    assert found == {}
-
-
 def test_a_study_that_is_named_exists_with_its_scale():
     known = {file.stem: file for file in studies.study_files()}
     command = re.compile(r"mvcl study ([a-z]\w*)(?![\w.])(?:(?! --scale)[^`#\"]*? --scale (\w+))?")
@@ -88,9 +71,3 @@ def test_a_study_that_is_named_exists_with_its_scale():
             elif scale and scale not in scales.setdefault(name, {*studies.scales(known[name])}):
                 lost.append((named(file), name, scale))
     assert lost == []
-
-
-def test_words_without_a_page_are_seen():
-    assert bare("a small scale on digits is (docs/studies).")
-    assert bare("see docs/studies/never_run_small.md")
-    assert not bare("`mvcl study digits --write docs/studies`, docs/studies/control_m3g_small.md")
