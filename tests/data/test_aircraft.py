@@ -61,9 +61,3 @@ def test_raises_on_an_unknown_variant(tmp_path):
         ValueError, match=r"test\.txt is not a readable list of .* again: 'Hawk' is not in list"
     ):
         opened(tmp_path)
-
-
-def test_names_a_corrupt_image(tmp_path):
-    (write(tmp_path) / "images" / "0000002.jpg").write_bytes(b"no image")
-    with pytest.raises(data.CorruptExample, match=r"0000002\.jpg cannot be read"):
-        opened(tmp_path)["train"].read(1, 0)

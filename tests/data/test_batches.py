@@ -2,10 +2,8 @@
 
 import dataclasses
 import itertools
-import re
 import threading
 import time
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -14,7 +12,6 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from mvcl import data
 
-DOCS = Path(__file__).parents[2] / "docs/how_to/data.md"
 N, B = 24, 6
 IMAGE = data.ExampleSpec(((2, 2, 1),))
 
@@ -68,13 +65,6 @@ def test_batches_do_not_depend_on_processes_and_resume(first_step, processes, th
     found = take(8 - first_step, bad, 12, first_step=first_step, processes=processes, threads=threads)
     np.testing.assert_array_equal(found, take(8, bad, 12)[first_step:])
     assert (found % 2 == 1).all()
-
-
-def test_a_batch_of_the_whole_split():
-    stream = data.batches(split((7,)), batch_size=N, seed=0, reading=data.Reading(1))
-    index = next(stream)["index"]
-    assert 7 not in index
-    assert len(set(index)) == N - 1
 
 
 def test_limit_counts_each_example_once_and_names_the_last(capfd):
@@ -159,20 +149,6 @@ def test_to_devices_reads_two_batches_ahead():
 
 
 # Checks
-
-
-def test_the_documented_source_gives_batches(tmp_path):
-    code = re.search(r"## A source of your own.*?```python\n(.*?)```", DOCS.read_text(), re.DOTALL)[1]
-    namespace: dict = {"__name__": "documented"}
-    exec(code, namespace)
-    source = namespace["Sines"](examples=12)
-    assert isinstance(source, data.Source)
-    assert data.expected(source) is None
-    train = source.open()["train"]
-    assert (train.outline.spec.views, train.outline.examples, train.outline.classes) == (2, 12, 3)
-    (batch,) = itertools.islice(data.batches(train, batch_size=6, seed=0), 1)
-    np.testing.assert_array_equal(batch["views"][1], train.arrays[1][batch["index"]])
-    np.testing.assert_array_equal(batch["labels"], batch["index"] % 3)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Feature tables of the digits against loops and closed forms. (scikit-image gives the same, see the module.)"""
 
 import numpy as np
-import pytest
 from sklearn.datasets import load_digits
 
 from mvcl import data
@@ -16,15 +15,6 @@ def test_views():
     assert split.class_names == tuple("0123456789")
     for view in split.arrays:
         np.testing.assert_allclose([view.min(0).max(), view.max(0).min()], [0, 1], atol=1e-6)
-
-
-def test_chosen_views():
-    both = [data.DigitsViews(views=views).open()["train"] for views in ((), ("moments", "1", "hog"))]
-    assert both[1].spec.view_names == ("moments", "pixels", "hog")
-    for chosen, number in zip(both[1].arrays, (5, 0, 1)):
-        np.testing.assert_array_equal(chosen, both[0].arrays[number])
-    with pytest.raises(ValueError, match="no view 'noise'; there are 1 pixels"):
-        data.DigitsViews(views=("pixels", "noise")).open()
 
 
 def test_hog_of_a_ramp():

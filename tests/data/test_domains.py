@@ -180,24 +180,13 @@ def test_omits_classes_missing_in_a_training_domain(tmp_path, rng):
         opened(tmp_path, classes=("alarm_clock", "alarm_clock"))
 
 
-def test_without_a_held_out_domain(tmp_path, pixels):
-    splits = opened(tmp_path / "raw", held_out="")
-    assert splits["train"].spec.view_names == DOMAINS
-    assert splits["test"].labels.tolist() == [0, 0, 1, 1, 2, 2] * 3
-    assert splits["test"].read(8, 0)[0].shape == splits["quickdraw/test"].read(2, 0)[0].shape == (5, 5, 3)
-
-
 @pytest.mark.parametrize(
     ("line", "message"),
     [
         ("real/ant/missing.png 2", r"real_test\.txt .*line 7: there is no image real/ant/missing\.png"),
         ("../secret/x.png 0", r"line 7 must be DOMAIN/CLASS/FILE NUMBER, got '\.\./secret/x\.png 0'"),
-        ("/etc/ant/x.png 2", "line 7 must be"),
-        (r"real\ant\x.png 2", "line 7 must be"),
         ("x.png 2", "line 7 must be"),
         ("", r"real_test\.txt is not .* it names no image"),
-        ("real/ant/x.png", "line 7 must be"),
-        ("real/ant/real_002_test000000.png 1", "line 7: class 1 is ant, elsewhere ant is class 2"),
         ("real/bee/x.png 1", "line 7: class 1 is bee, elsewhere bee is class 1 and class 1 is alarm_clock"),
     ],
 )
@@ -216,7 +205,6 @@ def test_raises_on_bad_lines(tmp_path, pixels, line, message):
         ({"domains": ("clipart", "sketch", "real")}, r"lacks sketch_train\.txt; it has clipart_test\.txt"),
         ({"held_out": "sketch"}, "held_out must be one of clipart, quickdraw, real, or empty; got 'sketch'"),
         ({"domains": ("clipart", "real")}, "at least 2 domains for training, got clipart"),
-        ({"domains": ("clipart", "clipart", "real")}, "domains must be different names"),
     ],
 )
 def test_raises_on_bad_folders_and_options(tmp_path, pixels, monkeypatch, options, message):

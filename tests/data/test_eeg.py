@@ -145,19 +145,6 @@ def test_sleep_edfx_windows_follow_the_hypnogram(tmp_path):
     follow(split, ((0, 0), (7, 240), (9, 30)))
 
 
-def test_channels_are_chosen_in_order_and_listed_when_unknown(tmp_path, records):
-    prepare, two = records(2), str(tmp_path / "two")
-    with pytest.raises(ValueError, match=r"no channel 'Fz'; it has 'F3-M2', .*'SaO2'"):
-        dataclasses.replace(prepare, channels=("F3-M2", "Fz")).run()
-    dataclasses.replace(prepare, directory=two, channels=("O1-M2", "F3-M2"), rate=50).run()
-    split = Eeg(path=two, channels=("F3-M2",)).open()["train"]
-    assert (split.spec.view_names, split.spec.shapes) == (("F3-M2",), ((1500,),))
-    time = 15 + np.arange(1500) / 50
-    np.testing.assert_allclose(split.read(0, 0)[0], SINE * np.sin(2 * np.pi * 0.513 * time), atol=0.01)
-    with pytest.raises(ValueError, match="two has no channel 'C3-M2'; it has 'O1-M2', 'F3-M2'"):
-        Eeg(path=two, channels=("C3-M2",)).open()
-
-
 def test_prepare_resumes_after_an_interruption(tmp_path, monkeypatch, records):
     options = records(10, seconds=100, stages=((0, "N2"),))
     reader, read = _eeg.read_physionet2018, []
@@ -272,15 +259,6 @@ def test_drops_windows_that_are_missing_constant_or_long_awake(rng):
     assert windows(recording(clean, awake), 100, 1.0)[1].tolist() == [0, 0, 3, 3, 0, 0]
     assert windows(recording(clean, awake), 100, 0.0)[1].tolist() == [3, 3]
     assert windows(recording(clean, awake), 100, 30)[1].tolist() == [0] * 4 + [3, 3] + [0] * 4
-
-
-def test_resampling_of_an_odd_rate_keeps_time_and_blocks_aliases():
-    time = np.arange(256 * 60) / 256
-    x = np.stack([np.sin(2 * np.pi * 3 * time), np.sin(2 * np.pi * 3 * time) + np.sin(2 * np.pi * 90 * time)])
-    cut, _, _ = windows(recording(x, [(0.0, 60.0, 1)], rate=256.0), 100, 30)
-    slow = np.sin(2 * np.pi * 3 * np.arange(3000) / 100)
-    for view in cut[0]:  # without the start of the record, where the filter has a transient
-        np.testing.assert_allclose(view[100:], SINE * slow[100:], atol=0.02)
 
 
 def test_transfer_by_format_and_windows_standardised(tmp_path, monkeypatch):

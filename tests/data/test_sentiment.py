@@ -167,20 +167,17 @@ def table(text):
         (lambda f: (f / "text" / "c_0001.npy").write_bytes(b"x"), "text/c_0001 is not a readable --text"),
         (saved("text", "c_0001.npy", np.ones((2, 5))), "c_0001 has 5 columns, the ones before 4"),
         (saved("text", "c_0001.npy", np.ones((2, 2, 4))), r"c_0001 .* \(time, d\) .* got \(2, 2, 4\)"),
-        (saved("text", "c_0001.npy", np.full((2, 4), "a")), "c_0001 .* numbers .* got .* <U1"),
         (saved("text", "c_0001.npy", np.full((2, 4), np.nan)), "c_0001 must be finite"),
         (saved("vision", "c_0001", "z.npy", np.ones(7)), "c_0001 .* same shape"),
         (
             lambda f: (f / "labels.csv").write_text("name,split\n"),
             "lacks the column label; it has name, split",
         ),
-        (table("a,dev,1"), "has no split train; it has valid"),
         (table("a,all,1"), "the split of 'a' must be one of train"),
         (table("a,dev,x"), "could not convert string to float: 'x'"),
         (table("../a,dev,1"), r"name '\.\./a' must be a file name"),
         (table("a,train,0\na,test,0"), "name 'a' must be .* there once"),
         (table("c_0001,train,2\na,test,0"), r"label of c_0001 .* in \[-1.0, 1.0\] for chsims, got 2.0"),
-        (table("c_0001,train,nan\na,test,0"), r"label of c_0001 .* got nan"),
     ],
 )
 def test_raises_on_bad_files(tmp_path, utterances, damage, message):
@@ -197,10 +194,8 @@ def test_raises_on_bad_files(tmp_path, utterances, damage, message):
     [
         ({"labels": "label.npz"}, "read only with --allow-pickle"),
         ({"labels": ""}, r"is not a readable table of utterances \(--labels"),
-        ({"labels": "none.csv"}, r"none\.csv is not a readable table of utterances \(--labels, a \.csv"),
         ({"labels": "other.npz", "allow_pickle": True}, r"other\.npz is not a readable table"),
         ({"audio": "none"}, "none is not a readable --audio, a folder"),
-        ({"max_length": (5, 5)}, "--max-length must be 3 positive numbers"),
         ({"max_length": (5, 0, 5)}, "--max-length must be 3 positive numbers"),
     ],
 )

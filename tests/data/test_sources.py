@@ -170,10 +170,3 @@ def test_unknown_name_error_suggests_names(tmp_path):
         data.Tfds(name="cifar100", directory=str(tmp_path)).open()
     with pytest.raises(ValueError, match=r"data\.path must be a folder"):
         data.Folder(path=str(tmp_path / "none")).open()
-
-
-def test_imagenet100_is_a_list_of_100():
-    names = data.class_list(("imagenet100",))
-    assert len(set(names)) == 100
-    assert all(len(n) == 9 and n.startswith("n") for n in names)
-    assert data.class_list(("cat", "dog")) == ("cat", "dog")

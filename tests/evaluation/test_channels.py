@@ -109,19 +109,3 @@ def test_protocol_draws_rows_of_other_subjects_than_the_validation(monkeypatch):
         dataclasses.replace(protocol, draws=1, **options).measure(views, splits)
         people.append({group[x.tobytes()] for x in seen[-1][1][0]})
     assert people[0] == people[2] != people[1]
-
-
-def test_raises_without_channels(rng):
-    tables = data.Synthetic(view_shapes=((6,), (6,))).open()
-    with pytest.raises(
-        ValueError, match=r"needs given views and evaluation\.features=views, got 2 views and enc"
-    ):
-        evaluation.Channels(features="encoder").check(tables)
-    with pytest.raises(ValueError, match="got 1 views"):
-        evaluation.Channels().check(data.Synthetic().open())
-    for few in ({"labels_per_class": (5, 0)}, {"draws": 0}):
-        with pytest.raises(ValueError, match="labels_per_class and draws must be at least 1"):
-            evaluation.Channels(features="views", **few).check(tables)
-    features = {name: np.zeros((len(split), 7), np.float32) for name, split in tables.items()}
-    with pytest.raises(ValueError, match="one length for each of 2 views, got 7"):
-        evaluation.Channels().measure(features, tables)

@@ -1,12 +1,10 @@
 """Clustering of known groups, and its files."""
 
-import dataclasses
 import json
 
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.cluster import MiniBatchKMeans
 
 from mvcl import data, evaluation, metrics
 from mvcl.evaluation._clustering import view_features
@@ -41,23 +39,6 @@ def test_k_means_finds_groups_and_their_inertia(split):
         metrics.k_means(split.arrays[0], 61)
     with pytest.raises(ValueError, match="must be finite, got 1"):
         metrics.k_means(np.array([[0.0], [np.nan]]), 2)
-
-
-def test_mini_batches_above_a_number_of_rows(split):
-    """As scikit-learn's, with the released code's 5,000 rows; the groups are found either way."""
-    x = split.arrays[0]
-    labels, inertia = metrics.k_means(x, 3, seed=1, starts=2, mini_batch_above=59)
-    expected = MiniBatchKMeans(3, batch_size=5000, n_init=2, random_state=1).fit(x)
-    np.testing.assert_array_equal(labels, expected.labels_)
-    np.testing.assert_allclose(inertia, expected.inertia_, rtol=1e-5)
-    whole, least = metrics.k_means(x, 3, seed=1, starts=2)
-    assert metrics.clustering_accuracy(whole, labels) == 1
-    assert least <= inertia * (1 + 1e-6)
-    for above in (0, 60):
-        same = metrics.k_means(x, 3, seed=1, starts=2, mini_batch_above=above)
-        np.testing.assert_array_equal(same[0], whole)
-    protocol = evaluation.Clustering(runs=1, starts=1, svm_share=0, mini_batch_above=59)
-    assert protocol.measure({"train": x}, {"train": split})[0].protocol.startswith("mini-batch K-means, 3")
 
 
 def test_warns_when_training_is_below_the_raw_input():
@@ -116,30 +97,10 @@ def test_table_and_file(split, tmp_path):
     assert "cluster at step 12" not in rows
 
 
-def test_omits_views_with_fewer_rows_than_clusters(split, tmp_path):
-    present = np.stack([np.arange(60) % 3 != v for v in range(3)], axis=1)  # 40 of 60 each
-    few = dataclasses.replace(split, present=present)
-    features, splits = {"train": np.concatenate(split.arrays, axis=1)}, {"train": few}
-    protocol = evaluation.Clustering(clusters=50, runs=1, starts=1, svm_share=0)
-    found = protocol.measure_trained(features, splits, None, tmp_path)
-    assert [r.name for r in found] == ["ACC", "NMI", "ARI", "purity"]
-    assert (tmp_path / "clusters.csv").read_text().splitlines()[0] == "id,label,cluster"
-
-
 def test_more_clusters_than_examples_are_refused(split):
     with pytest.raises(ValueError, match=r"evaluation\.clusters must be at most the 60 examples, got 61"):
         evaluation.Clustering(clusters=61).check({"train": split})
     evaluation.Clustering(clusters=60).check({"train": split})
-
-
-def test_the_support_vector_machine_needs_four_rows_of_a_class(rng):
-    for rows, measured in ((3, False), (4, True)):
-        x, labels = rng.normal(size=(2 * rows, 2)), np.arange(2 * rows) % 2
-        split = data.in_memory((x,), labels, ("a", "b"), view_names=("x",), given=True)
-        results = evaluation.Clustering(runs=1, starts=1, svm_share=0.5).measure(
-            {"train": x}, {"train": split}
-        )
-        assert [r.value is not None for r in results if r.name.startswith("SVM")] == [measured]
 
 
 def test_without_labels(split, tmp_path):

@@ -97,22 +97,3 @@ def test_fits_once_for_results_and_files(rng, tmp_path, monkeypatch):
     assert len(fits) == 3  # each of the two domains of pre-training, and both together
     assert [result.name for result in results] == ["2 to 1", "1 to 1", "a to c", "b to c"]
     assert f"| a | {results[2].value:.1%} |" in (tmp_path / "domains.md").read_text()
-
-
-def test_table_shows_every_entry(transfer):
-    lines = evaluation.transfer_table(transfer).splitlines()
-    assert lines[0] == "| trained on | a | b | c |"
-    assert lines[2] == "| a | (100.0%) | 100.0% | 0.0% |"
-    assert lines[5].startswith("| all others |")
-
-
-def test_raises_on_too_few_domains(rng):
-    one = {"a": domain(rng, 0), "b": domain(rng, 0)}
-    with pytest.raises(ValueError, match="at least two domains and test at least one"):
-        evaluation.domain_transfer(one, {}, num_classes=3)
-
-
-def test_baselines_are_left_out_if_asked_and_under_augmentation():
-    assert evaluation.Domains().compared
-    assert not evaluation.Domains(baselines=False).compared
-    assert not evaluation.Domains(linear=evaluation.LinearProbe()).compared

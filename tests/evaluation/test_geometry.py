@@ -118,24 +118,12 @@ def test_views_of_different_lengths_have_no_pairs(rng):
     assert found.positives.sum() == 20
 
 
-def test_one_view_and_one_dimension(rng):
-    found = evaluation.geometry([rng.normal(size=(20, 1))])
-    assert list(found.rows) == ["view 1"]
-    assert set(found.numbers()) == {"rank", "effective rank", "uniformity, Gaussian", "negative cosine"}
-    table = evaluation.evaluation_table(found.results())
-    assert "view 1" in table
-
-
 def test_scores_in_training_are_those_of_the_geometry(rng):
     views, present = rng.normal(size=(3, 40, 5)), rng.random((40, 3)) > 0.2
     scores = evaluation.geometry_scores(views, present=present)
     numbers = evaluation.geometry(views, present=present).numbers()
     assert scores == pytest.approx({key: numbers[name] for key, name in evaluation.LOGGED.items()}, rel=1e-6)
     assert set(evaluation.geometry_scores(views[:1])) == {"negative_cosine", "uniformity", "effective_rank"}
-
-
-def test_two_rows_are_enough():
-    assert evaluation.geometry([np.eye(2)]).numbers()["negative cosine"] == 0
 
 
 def test_large_sets_are_sampled(rng, monkeypatch):

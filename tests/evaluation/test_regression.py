@@ -41,14 +41,6 @@ def test_measures_equal_their_formulas(rng):
         np.testing.assert_allclose(found[name], value, rtol=1e-12, err_msg=name)
 
 
-def test_constant_predictions_have_zero_correlation():
-    found = evaluation.regression_measures(np.ones(4), np.array([1.0, -1.0, 2.0, 0.0]))
-    assert found["Pearson"] == 0
-    assert found["accuracy positive"] == 2 / 3
-    # Only "positive" is predicted: 2 * 2 / (3 + 2), for two of three rows.
-    np.testing.assert_allclose(found["F1 positive"], 0.8 * 2 / 3)
-
-
 def test_penalty_comes_from_the_validation_split_and_test_is_scored_once(rng):
     n, d = 60, 40
     w = rng.normal(size=d)
@@ -150,12 +142,6 @@ def test_rate_has_the_least_error_on_the_validation_split(rng):
     assert [result.name for result in held_out] == [result.name for result in chosen[:-1]]
     assert "80 rows of the validation split" in chosen[0].protocol
     assert "a held-out fifth" in held_out[0].protocol
-
-
-def test_classes_have_no_regression():
-    split = types.SimpleNamespace(class_names=("a", "b"))
-    with pytest.raises(ValueError, match=r"needs scores, the data have 2 classes; use evaluation:class"):
-        evaluation.Regression().check({"train": split, "test": split})
 
 
 def test_predicted_scores_are_measured_as_they_are(rng):

@@ -78,22 +78,6 @@ def test_equals_the_loop(features, rng, missing):
     assert len(found) == 2 * (6 + 9 + 4)
 
 
-def test_columns_and_score(features):
-    split = split_of(29, [(2,)] * 3, names=())
-    protocol = evaluation.Retrieval(ks=(1, 10))
-    results = protocol.measure({"test": features}, {"test": split})
-    means = [f"{name} R@{k}" for name in ("pairs", "sum", "product", "volume") for k in (1, 10)]
-    assert [r.name for r in results][: 8 + 6 + 3] == [
-        *means,
-        *("view 1 -> view 2 R@1", "view 1 -> view 3 R@1", "view 2 -> view 1 R@1"),
-        *("view 2 -> view 3 R@1", "view 3 -> view 1 R@1", "view 3 -> view 2 R@1"),
-        *("others -> view 1, sum R@1", "others -> view 2, sum R@1", "others -> view 3, sum R@1"),
-    ]
-    assert protocol.score({"test": features}, {"test": split}) == ("recall_at_1", results[0].value)
-    other = evaluation.Retrieval(ks=(5,))
-    assert other.score({"test": features}, {"test": split}) == ("recall_at_1", results[0].value)
-
-
 def test_views_without_common_rows_are_not_measured(features):
     present = np.ones((29, 3), bool)
     present[1:, 2] = False

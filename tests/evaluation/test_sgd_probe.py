@@ -124,13 +124,6 @@ def test_with_augmentation_the_batches_come_from_the_encoder(rng):
     assert "fresh crops and flips each epoch" in result.protocol
 
 
-def test_too_few_batches_are_an_error(rng):
-    x, y = classes(rng, 40)
-    batches, options = evaluation.shuffled(x, y, batch_size=8, epochs=1), LinearProbe(epochs=2, batch_size=8)
-    with pytest.raises(ValueError, match="batches must have 10 batches, got 5"):
-        evaluation.sgd_probe(batches, (x, y), num_classes=3, rows=40, options=options)
-
-
 @pytest.mark.parametrize(
     ("source", "message"),
     [

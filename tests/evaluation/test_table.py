@@ -86,21 +86,6 @@ def test_table_text():
     )
 
 
-def test_many_measures_are_rows():
-    names = [f"{a} -> {b}" for a in "abcd" for b in "abcd" if a != b] + ["mean"]
-    rows = {
-        "trained encoder": [Result(name, 0.5, None, "of 9 rows") for name in names],
-        "raw input": [Result(name, None, None, "not measured") for name in names],
-    }
-    lines = evaluation_table(rows).splitlines()
-    assert lines[:2] == ["        trained encoder  raw input", "a -> b            0.500          -"]
-    assert len(lines) == 1 + 13 + 1 + 2
-    assert lines[-2] == "a -> b to mean (13 measures) (trained encoder): of 9 rows."
-    fewer = {row: results[:12] for row, results in rows.items()}
-    assert evaluation_table(fewer).splitlines()[2].split() == ["raw", "input"] + ["-"] * 12
-    assert evaluation_table(fewer).endswith(f"{', '.join(names[:12])} (raw input): not measured.")
-
-
 def test_evaluates_another_pair_of_splits(rng):
     features = {
         f"{of}{part}": rng.normal(size=(40, 3)) for of in ("", "other/") for part in ("train", "test")

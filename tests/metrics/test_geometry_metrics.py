@@ -107,13 +107,6 @@ def test_lidar_equals_the_loop(x64, rng, k, n, d):
     assert abs(lidar(z) - lidar(z, 0.5)) > 1e-3 or d == 1
 
 
-def test_lidar_of_coinciding_views_is_the_rank_of_the_means():
-    """n orthonormal instances: S_w = delta I, and S_b has n - 1 equal eigenvalues."""
-    z = np.broadcast_to(np.eye(6, 9, dtype=np.float32), (3, 6, 9))
-    np.testing.assert_allclose(lidar(z), 5, rtol=1e-4)
-    np.testing.assert_allclose(lidar(np.ones((3, 6, 9), np.float32)), 1, rtol=1e-4)
-
-
 def test_bad_arguments():
     x = np.ones((3, 4), np.float32)
     for function in (effective_rank, matrix_rank):

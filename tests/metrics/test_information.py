@@ -20,13 +20,6 @@ def test_gaussian_information_is_a_ratio_of_determinants(views, ratio, group):
     np.testing.assert_allclose(metrics.gaussian_information(views, ratio, group), expected, rtol=1e-12)
 
 
-def test_bounds_and_relative_compute():
-    printed = metrics.printed_poly_view_bound(1.0, 8, 3)
-    np.testing.assert_allclose(printed, math.log(8 * 3 - 3 + 1) - 1, rtol=1e-6)
-    np.testing.assert_allclose(metrics.multi_crop_bound(0.5, 8), math.log(8) - 0.5, rtol=1e-6)
-    assert [metrics.relative_compute(2, 128), metrics.relative_compute(8, 256)] == [1, 8]
-
-
 @pytest.mark.parametrize(("instances", "views"), [(2, 16), (8, 4)])
 def test_info_nce_bound_holds_in_the_gaussian_model(x64, rng, instances, views):
     """With the best score it is `expected_info_nce`, less than the truth; other scores give less."""
