@@ -139,11 +139,6 @@ def test_hue_of_colours_on_a_grid(shift):
     assert difference(jitter("hue")(grid, shift), pillow_hue(pillow(grid), shift)) <= 0.51
 
 
-def test_hue_and_saturation_keep_one_channel():
-    image = IMAGES["digit"].astype(np.float32) / 255
-    np.testing.assert_array_equal(augment.color_jitter(image, np.arange(4), saturation=0.3, hue=0.4), image)
-
-
 @each_image
 @pytest.mark.parametrize(("sigma", "kernel_size"), [(0.1, 3), (0.7, 3), (2.0, 23), (1.3, 1)])
 def test_blur_with_a_kernel_is_scipy(name, sigma, kernel_size):

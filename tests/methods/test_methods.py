@@ -67,12 +67,6 @@ def embedded(weights, views):
     return features, perceptron(net["head"], features)
 
 
-def test_chance_level_of_a_teacher_is_the_sum_over_its_problems():
-    learner = methods.StudentTeacher(predictor=PREDICTOR).build(setting())
-    assert learner.targeted == K
-    assert learner.level(lambda z: (2.0 * len(z), {}), np.ones((K, N, 3))) == 2 * K * K
-
-
 def by_place(z):
     """An objective that depends on the places of the views."""
     return sum((place + 1) * (view**2).mean() for place, view in enumerate(z))

@@ -190,16 +190,6 @@ def test_concatenates_features_of_all_views(rng):
     np.testing.assert_array_equal(learner.features(params, statistics, inputs, "encoder")[0, 4:8], 0)
 
 
-def test_optimiser_restarts_follow_the_paper_or_the_released_code():
-    """The embedding layer before the first contrastive epoch, in both; all parts before each later one if released."""
-    every = ("encoder", "head", "decoder")
-    for restart, later in ((False, ()), (True, every)):
-        restarts = build(dataclasses.replace(SMALL, restart_optimizer=restart)).restarts
-        expected = [(), (), (), (), ("head",), (), later, (), later, ()]
-        assert [restarts(step, 2) for step in range(10)] == expected
-    assert set(jax.eval_shape(build().init, jax.random.key(0))[0]) == set(every)
-
-
 @pytest.mark.parametrize(("flag", "on", "starts"), [("paper", False, 10), ("as_released", True, 100)])
 def test_the_papers_and_the_released_training_are_their_parts(flag, on, starts):
     parts = {"restart_optimizer": on, "last_batch": on, "uniform_biases": on, "k_means_starts": starts}
@@ -287,14 +277,6 @@ def test_weights_use_h_first_and_z_later(rng, monkeypatch):
     watched, record = learner.refresh(params, statistics, {"views": views}, 15, 5)
     assert "weights" not in record
     np.testing.assert_array_equal(watched["weights"], statistics["weights"])
-
-
-def test_clusters_of_all_views_are_those_of_a_view_without_classes(rng):
-    four = dataclasses.replace(SMALL, clusters=4)
-    learner = four.build(dataclasses.replace(SPECIFICATION, classes=1))
-    _, record = learner.refresh(*started(build()), {"views": two_groups(rng)}, 10, 5)
-    assert [len(np.unique(found)) for found in record["clusters"]] == [4, 4, 4]
-    assert len(np.unique(record["clusters_all"])) == 4
 
 
 @pytest.mark.parametrize(("kind", "step", "starts"), [("cmi", 10, 12), ("jsd", 10, 10), ("cmi", 15, 10)])

@@ -23,7 +23,7 @@ from mvcl.models import (
     parameter_count,
 )
 from mvcl.models._layers import convolve
-from mvcl.models._norms import SplitBatchNorm, norm
+from mvcl.models._norms import norm
 
 SMALL = {
     "resnet_cifar": (ResNet(stem="cifar", width=8), (8, 8, 3)),
@@ -78,36 +78,6 @@ def test_parameter_count(config, shape, expected):
     module = abstract(config, shape)
     assert parameter_count(module) == expected
     assert {leaf.dtype for leaf in jax.tree.leaves(nnx.state(module, nnx.Param))} == {jnp.dtype(jnp.float32)}
-
-
-@pytest.mark.parametrize("name", ["resnet_cifar", "vit", "convnet", "mlp"])
-def test_encoders_accept_any_number_of_channels(name):
-    module = abstract(SMALL[name][0], (32, 32, 5))
-    graph, state = nnx.split(module)
-    out = jax.eval_shape(lambda state: nnx.merge(graph, state)(jnp.zeros((3, 32, 32, 5))), state)
-    assert (out.shape, out.dtype) == ((3, module.features), jnp.float32)
-
-
-def test_views_share_variables(rng):
-    module, shape = build("mlp_batch")
-    x = rng.normal(size=(6, *shape)).astype(np.float32)
-    evaluated = eval_view(module)
-    before = evaluated(x)
-    np.testing.assert_array_equal(evaluated(x), before)  # which does not update them
-    module(x)  # updates the running statistics, shared by the view
-    assert float(jnp.abs(evaluated(x) - before).max()) > 1e-3
-    assert not module.norms[0].use_running_average
-    assert evaluated.linears[0].kernel is module.linears[0].kernel
-
-
-def test_a_convnet_has_batch_statistics_of_groups():
-    def norms(config):
-        return nnx.eval_shape(lambda: config.build((8, 8, 1), dtype=jnp.float32, rngs=nnx.Rngs(0))).norms
-
-    assert [norm.groups for norm in norms(ConvNet((4, 8), batch_groups=4))] == [4, 4]
-    assert not any(isinstance(norm, SplitBatchNorm) for norm in norms(ConvNet((4, 8))))
-    with pytest.raises(ValueError, match="batch_groups must be 1 with norm group"):
-        norms(ConvNet((4, 8), norm="group", batch_groups=4))
 
 
 @pytest.mark.parametrize("strided", [True, False])

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from mvcl import studies, training
-from mvcl.studies import Found
 
 pilot = training.config_module(studies.find("pilot"))
 variance = training.config_module(studies.find("shidani_variance"))
@@ -21,21 +20,6 @@ variance = training.config_module(studies.find("shidani_variance"))
 
 def opened(name, scale="paper"):
     return studies.without_data(studies.scales(studies.find(name))[scale])
-
-
-def test_table_2_is_as_printed(tmp_path):
-    study = opened("jeon_table2")
-    exact = [math.log1p(c.factors["K"] * math.exp(-2 / c.factors["temperature"])) for c in study.cells]
-    for place in (0, 4):  # one temperature and number of negatives each
-        [value] = study.cells[place].task.run(tmp_path, 0)
-        assert value["loss"] == pytest.approx(exact[place], rel=1e-4, abs=2e-6)
-        assert value["formula"] == pytest.approx(exact[place], rel=1e-5, abs=1e-8)
-    values = [{"loss": x, "formula": x} for x in exact]
-    (claim,) = study.claims
-    assert claim.judge(Found(study, tuple({0: value} for value in values))).answer == "holds"
-    off = [{"loss": value["loss"] + 0.01} for value in values]
-    assert claim.judge(Found(study, tuple({0: value} for value in off))).answer == "does not hold"
-    assert claim.judge(Found(study, ({},) * len(values))).answer == "cannot tell"
 
 
 def test_similarities_are_of_the_first_and_last_tenth(tmp_path):

@@ -1,11 +1,9 @@
 import json
-from contextlib import nullcontext
 from functools import partial
 
-import jax
 import pytest
 
-from mvcl import _progress, augment, data, evaluation, losses, models, training
+from mvcl import augment, data, evaluation, losses, models, training
 from mvcl.training import AdamW, Checkpoint, Config, Mesh, Train, Views, _folder
 
 
@@ -27,28 +25,10 @@ def tiny():
 
 
 @pytest.fixture(scope="session")
-def reported():
-    """The work that `whole` reports: names, numbers of items and units, in order; and its trace."""
-    return []
-
-
-@pytest.fixture(scope="session")
-def whole(tiny, tmp_path_factory, reported):
-    """Folder and table of an undisturbed run, with a profile of two steps, which is not taken."""
-    workdir, during = tmp_path_factory.mktemp("runs") / "whole", _progress.during
-
-    def recorded(what, total=None, unit=""):
-        reported.append((what, total, unit))
-        return during(what, total, unit)
-
-    def trace(folder, **options):
-        reported.append(("trace", folder, options))
-        return nullcontext()
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jax.profiler, "trace", trace)
-        patch.setattr(_progress, "during", recorded)
-        return workdir, training.train(tiny, workdir, profile=2)
+def whole(tiny, tmp_path_factory):
+    """Folder and table of an undisturbed run."""
+    workdir = tmp_path_factory.mktemp("runs") / "whole"
+    return workdir, training.train(tiny, workdir)
 
 
 @pytest.fixture(scope="session")

@@ -52,10 +52,6 @@ def test_keeps_the_newest_and_the_best(tmp_path):
     assert restored["key"] == jax.random.key(6)
 
 
-def test_restore_without_a_checkpoint_returns_none(tmp_path):
-    assert Checkpoints(tmp_path, 1).restore(like()) is None
-
-
 @pytest.mark.parametrize(("saved", "wanted"), [(8, 2), (1, 8)])
 def test_restores_on_another_number_of_devices(tmp_path, saved, wanted):
     manager = Checkpoints(tmp_path, 1)

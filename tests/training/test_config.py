@@ -33,17 +33,6 @@ def test_every_choice_round_trips_through_json(table):
         assert training.to_json(training.from_json(text)) == text
 
 
-def test_a_choice_has_its_own_default_options():
-    config = training.choose(Config(), "objective", "nt-xent")
-    assert config.objective is losses.nt_xent
-    config, _ = training.choose_all(config, ["objective:one_vs_rest", "objective.pair:info_nce"])
-    saved = json.loads(training.to_json(config))["objective"]
-    assert saved["_function"] == "mvcl.losses.one_vs_rest"
-    assert saved["pair"]["_function"] == "mvcl.losses.info_nce"
-    assert saved["pair"]["temperature"] == 0.1
-    assert saved["normalize_rest"] is False
-
-
 @pytest.mark.parametrize(
     ("field", "value", "requirement"),
     [
@@ -51,24 +40,16 @@ def test_a_choice_has_its_own_default_options():
         ("views.reference_views", 0, "at least 1"),
         ("views.round_to", 0, "None or at least 1"),
         ("views.global_views", 2, "None, or at least 1 and less than views.k = 2"),
-        ("views.global_views", 0, "None, or at least 1"),
         ("views.policies", (augment.simclr(),), "empty or have at least views.k = 2 entries, got 1"),
         ("train.steps", 0, "None or at least 1"),
         ("train.epochs", 0.0, "positive; got 0.0"),
         ("train.ema", 1.0, r"in [0, 1)"),
-        ("train.ema", -0.1, r"in [0, 1)"),
         ("train.log_every", 0, "at least 1"),
-        ("train.threads", 0, "at least 1"),
         ("train.corrupt_limit", -1, "at least 0"),
-        ("train.stall_seconds", -1.0, "at least 0"),
         ("train.peak_tflops", 0.0, "None or positive"),
         ("train.evaluate_every", -1.0, "at least 0"),
-        ("train.geometry_every", -1.0, "at least 0"),
         ("checkpoint.every_steps", 0, "at least 1"),
-        ("checkpoint.keep", 0, "at least 1"),
         ("mesh.slices", 0, "positive"),
-        ("mesh.fsdp", 0, "positive"),
-        ("mesh.data", 0, "-1 or positive"),
         ("mesh.data", -2, "-1 or positive"),
     ],
 )
@@ -97,11 +78,6 @@ def test_raises_on_fields_that_do_not_fit():
         training.check(one)
     with pytest.raises(ValueError, match=r"objective:all_pairs objective\.pair:nt_xent"):
         training.check(Config(objective=losses.nt_xent, views=Views(k=4)))
-
-
-def test_the_smallest_values_are_accepted():
-    for field, value in (("mesh.data", 1), ("mesh.slices", 1), ("checkpoint.keep", 1), ("train.ema", 0.0)):
-        training.check(changed(Config(), {field: value}))
 
 
 def test_free_fields_are_those_without_effect_on_the_network():
@@ -138,15 +114,6 @@ def test_a_fixed_budget_has_the_same_batch_on_several_devices(tiny):
     assert one.config.examples == eight.config.examples == 21
     assert one.program.steps_per_epoch == eight.program.steps_per_epoch
     assert eight.config.views.round_to is None
-
-
-def test_dry_run_names_the_scaled_learning_rate(tiny):
-    fixed = {"views.strategy": "fixed", "train.batch_size": 26, "mesh.data": 8}
-    scaled = {"optimizer": training.Sgd(learning_rate=1.0, reference_batch=64)}
-    given = {"data": data.Synthetic(view_shapes=((4,), (4,), (4,)))}
-    said = training.dry_run(changed(tiny, given | fixed | scaled))
-    assert "17 examples x 3 views = 51 views (26 x 2 views / 3, rounded down)" in said
-    assert "rate         0.2656, the peak learning rate for this batch" in said
 
 
 @pytest.mark.parametrize(
@@ -188,14 +155,6 @@ from mvcl.transport import SumOverPairs
         (
             "Config(objective=partial(losses.mv_dhel, temprature=1.0))",
             "mv_dhel has no option 'temprature'; did you mean 'temperature'",
-        ),
-        (
-            "Config(objective=losses.all_pairs(partial(losses.info_nce, symetric=True)))",
-            "info_nce has no option 'symetric'; did you mean 'symmetric'",
-        ),
-        (
-            "Config(objective=losses.all_pairs(losses.info_nce, reduce='sum'))",
-            "all_pairs has no option 'reduce'; did you mean 'reduction'",
         ),
         ("Config(encoder=models.ResNet(deph=18))", "ResNet has no option 'deph'; did you mean 'depth'"),
         ("Config(veiws=Views())", "Config has no option 'veiws'; did you mean 'views'"),

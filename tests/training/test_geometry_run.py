@@ -92,20 +92,6 @@ def test_given_views_have_their_own_encoders_and_may_be_missing():
         training.geometry(run, state, views=2)
 
 
-@pytest.mark.exhaustive
-def test_sem_and_supervised_on_tables():
-    tables = dataclasses.replace(TABLES, missing=0.0)
-    sem = methods.Sem(hidden=(8,), features=6, embedding=5)
-    sem = config(data=tables, objective=losses.all_pairs(pair=losses.nt_xent), method=sem)
-    _, _, found = measured(sem)
-    assert dimensions(found, "encoder") == [6, 6, 6]
-    assert dimensions(found, "head") == [5, 5, 5]
-    _, _, found = measured(config(data=TABLES, encoder=MLP, method=methods.Supervised()))
-    assert len(found.outputs["encoder"].names) == 3
-    assert found.outputs["head"].names == ("all views",)  # one prediction of all views together
-    assert "head: rank" in found.numbers()
-
-
 def test_raises_on_invalid_options():
     run, several = training.prepare(config()), training.prepare(config(method=methods.MultiEncoder()))
     for of, options, message in (

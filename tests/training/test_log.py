@@ -5,7 +5,6 @@ import json
 from functools import partialmethod
 from multiprocessing.queues import Queue
 from types import SimpleNamespace
-from unittest.mock import MagicMock
 
 import pytest
 
@@ -49,7 +48,7 @@ def test_the_clock_adds_earlier_sessions(clock, tmp_path):
     assert second.seconds()["training"] == 7
 
 
-@pytest.mark.parametrize("content", [None, "", "[1]", '{"training": "long"}', '{"training": null}'])
+@pytest.mark.parametrize("content", [None, "[1]", '{"training": "long"}'])
 def test_the_clock_ignores_a_damaged_file(clock, tmp_path, content):
     if content is not None:
         (tmp_path / "time.json").write_text(content)
@@ -58,23 +57,7 @@ def test_the_clock_ignores_a_damaged_file(clock, tmp_path, content):
     assert mine.seconds() == {"other": 0}
 
 
-@pytest.mark.parametrize(
-    ("kind", "tflops"),
-    [
-        ("TPU v5 lite", 197),
-        ("TPU v5p", 459),
-        ("TPU v4", 275),
-        ("TPU v6 lite", 918),
-        ("NVIDIA H100 80GB HBM3", 989),
-    ]
-    + [
-        ("NVIDIA L4", 121),
-        ("NVIDIA L40", 181),
-        ("NVIDIA L40S", 362),
-        ("NVIDIA A100-SXM4-80GB", 312),
-        ("Tesla T4", 65),
-    ],
-)
+@pytest.mark.parametrize(("kind", "tflops"), [("TPU v5 lite", 197), ("NVIDIA L4", 121), ("NVIDIA L40S", 362)])
 def test_peak_is_that_of_the_longest_name(monkeypatch, kind, tflops):
     assert _cost.peak_flops() is None  # of this device
     device = type("Device", (), {"device_kind": kind})
@@ -115,18 +98,6 @@ def test_a_row_has_the_seconds_of_a_step_since_the_last_row(clock, tmp_path, cap
     shown = capsys.readouterr().out.splitlines()
     assert "step  10/100  loss 2.0000" in shown[0]
     assert shown[0].endswith("rank 5.0  40 views/s  1m30s left")
-
-
-def test_a_row_has_the_memory_of_a_device_that_tells_it(clock, tmp_path, monkeypatch):
-    device = type(
-        "Device", (), {"memory_stats": lambda self: {"bytes_in_use": 2**30, "peak_bytes_in_use": 2**31}}
-    )
-    monkeypatch.setattr(_session.jax, "local_devices", lambda: [device()])
-    log = opened(tmp_path, _session.Clock())
-    log.row(1, VALUES)
-    log.close()
-    [row] = rows(tmp_path)
-    assert (row["memory_gib"], row["memory_peak_gib"]) == (1, 2)
 
 
 def test_time_does_not_go_back(clock, tmp_path):
@@ -189,16 +160,6 @@ def test_goes_on_where_tensorboard_cannot_write(tmp_path, monkeypatch):
         log.row(step, VALUES)
     assert len(rows(tmp_path)) == 8
     log.close()
-
-
-def test_tensorboard_drops_the_steps_that_are_trained_again(tmp_path, monkeypatch):
-    given = []
-    monkeypatch.setattr(
-        "tensorboardX.SummaryWriter", lambda folder, **given_: given.append(given_) or MagicMock()
-    )
-    for step in (0, 5):
-        opened(tmp_path, _session.Clock(), step=step).close()
-    assert [options["purge_step"] for options in given] == [None, 5]
 
 
 @pytest.mark.parametrize(

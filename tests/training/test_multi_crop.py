@@ -144,12 +144,3 @@ def test_raises_on_groups_of_an_odd_number_of_views(crops):
         ValueError, match=r"views\.k must be even, got 5\. With views\.global_views the groups"
     ):
         training.check(changed(crops, {"views.global_views": None}))
-
-
-def test_one_policy_per_view_may_have_global_views_too(crops):
-    policies = (crops.views.policy, *(crops.views.local_policy,) * 4)
-    views = dataclasses.replace(crops.views, policies=policies, global_views=1)
-    config = training.check(dataclasses.replace(crops, views=views))
-    assert config.policies == policies
-    assert config.view_names[:2] == ("global 1", "local 1")
-    assert training.from_json(training.to_json(config)).views == views

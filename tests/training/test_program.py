@@ -388,12 +388,6 @@ def with_key(z, *, key):
     return jnp.mean((z @ direction) ** 2)
 
 
-@losses.declare(axis_name=True)
-def without_mask(z, axis_name=None):
-    """An objective that cannot leave out views."""
-    return jnp.mean(z) if axis_name is None else jax.lax.pmean(jnp.mean(z), axis_name)
-
-
 def test_an_own_objective_is_that_of_the_global_batch(tables):
     config = dataclasses.replace(tables, objective=with_key)
     one, four = (curve(dataclasses.replace(config, mesh=Mesh(data=devices)), 2)[0] for devices in (1, 4))
@@ -401,11 +395,6 @@ def test_an_own_objective_is_that_of_the_global_batch(tables):
     z = jnp.asarray(np.random.default_rng(0).normal(size=(2, 4, 3)), jnp.float32)
     first, second = (float(losses.of_views(with_key)(z, key=jax.random.key(seed))[0]) for seed in (0, 1))
     assert abs(first - second) > 1e-3
-
-
-def test_refuses_missing_views_where_the_objective_takes_no_mask():
-    with pytest.raises(ValueError, match="without_mask takes no mask"):
-        losses.of_views(without_mask)(jnp.ones((2, 4, 3)), mask=jnp.ones((2, 4), bool))
 
 
 def test_refuses_to_normalise_three_channels_of_grey_images(tiny):

@@ -8,32 +8,20 @@ import signal
 import subprocess
 import sys
 import threading
-from types import SimpleNamespace
 
 import jax
 import numpy as np
 import pytest
 
-from mvcl import data, methods, training
+from mvcl import data, training
 from mvcl.studies import changed
-from mvcl.training import _folder, _run, _session, _train
+from mvcl.training import _folder, _run, _session
 
 
 def parameters(workdir):
     """Final parameters of a run, as arrays."""
     _, state = training.open_run(workdir)
     return jax.device_get(state["params"])
-
-
-def test_long_work_is_reported(whole, reported):
-    """Both splits of each row are encoded in batches of 32; the two scores come before."""
-    begin = ["opening the data", "building the model", "reading the newest checkpoint"]
-    assert [what for what, *_ in reported[:4]] == [*begin, "initialising the parameters"]
-    batches = [(f"encoding {split}", total, "batches of 32") for split, total in (("train", 3), ("test", 2))]
-    encoded = [(what.partition(": ")[2], *rest) for what, *rest in reported if ": encoding" in what]
-    assert encoded == batches * 5
-    assert {f"saving step {step}" for step in (2, 4, 6)} <= {what for what, *_ in reported}
-    assert ("trace", str(whole[0] / "profile"), {"create_perfetto_trace": True}) in reported
 
 
 def test_run_writes_its_files(whole, tiny, rows):
@@ -139,17 +127,6 @@ def test_a_non_finite_loss_ends_the_run(tiny, tmp_path):
     assert not list(tmp_path.glob("checkpoints/*/state"))
 
 
-@pytest.mark.parametrize("loss", [float("nan"), float("inf")])
-def test_a_non_finite_loss_is_named(loss):
-    """The last of three steps ended with step 7; the second's loss is not finite."""
-    checkpoints = SimpleNamespace(steps=lambda: [2, 4, 6])
-    session = SimpleNamespace(step=7, checkpoints=checkpoints)
-    message = f"the loss is {loss} at step 6; the last checkpoint before it is step 4"
-    assert message in str(_train._diverged([1.0, loss, 2.0], session))
-    checkpoints.steps = list
-    assert "there is no checkpoint before it" in str(_train._diverged([loss], session))
-
-
 def test_opens_and_embeds_a_run(whole, tmp_path):
     run, state = training.open_run(whole[0], "6")
     shape, _ = training.embed(run, state, "train", tmp_path / "z.npz")
@@ -205,22 +182,6 @@ def test_skips_unreadable_examples(tiny, tmp_path):
     strict = dataclasses.replace(run, config=changed(tiny, {"train.corrupt_limit": 3}))
     with pytest.raises(data.CorruptExample, match=r"record 43 .*example 4, and --train.corrupt-limit is 3"):
         training.encode(strict, state)
-
-
-def test_one_encoder_raises_for_methods_with_several(tiny):
-    run = training.prepare(dataclasses.replace(tiny, method=methods.MultiEncoder()))
-    with pytest.raises(ValueError, match=r"method MultiEncoder has one for each of the 3 views"):
-        training.one_encoder(run, {})
-
-
-def test_restricted_split_keeps_readable_rows_only(rng):
-    labels, present = rng.integers(3, size=6), rng.uniform(size=(6, 2)) < 0.5
-    views = tuple(rng.normal(size=(6, d)).astype(np.float32) for d in (3, 4))
-    split = data.in_memory(views, labels, "abc", given=True, present=present, ids=tuple("uvwxyz"))
-    kept = split.only(np.array([0, 2, 5]))
-    np.testing.assert_array_equal(kept.labels, labels[[0, 2, 5]])
-    np.testing.assert_array_equal(kept.present, present[[0, 2, 5]])
-    assert (kept.groups, kept.ids) == (None, ("u", "w", "z"))
 
 
 COMPILE = """
