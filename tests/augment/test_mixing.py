@@ -62,13 +62,6 @@ def test_random_mix_takes_each_half_the_time_with_a_beta_weight():
     assert abs(weights.var() - 1 / 10.4) < 0.03
 
 
-def test_random_mix_without_alphas_keeps_the_batch(batch):
-    x, y, _ = batch
-    same, targets = augment.random_mix(jax.random.key(0), x, y, 0.0, 0.0)
-    np.testing.assert_array_equal(same, x)
-    np.testing.assert_array_equal(targets, y)
-
-
 def test_erases_a_rectangle_within_its_ranges():
     image = jnp.full((40, 60, 3), 7.0)
     keys = jax.random.split(jax.random.key(1), 400)

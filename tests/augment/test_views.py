@@ -69,15 +69,6 @@ def test_each_view_has_its_own_policy():
     assert np.abs(mixed[:, 0] - mixed[:, 2]).max((1, 2, 3)).min() > 0.01
 
 
-def test_equal_policies_share_one_program():
-    def operations(k):
-        data = (IMAGES, 0, EPOCH, INDEX)
-        text = jax.jit(lambda *data: augment.draw_views([LIGHT] * k, *data)).lower(*data).as_text()
-        return text.count("stablehlo.")
-
-    assert operations(8) == operations(2)
-
-
 def largest(compiled):
     """Entries of the largest float32 array of a device's program, as XLA misses FLOPs of its fused products."""
     shapes = re.findall(r"f32\[([\d,]+)\]", compiled.as_text())
@@ -132,20 +123,6 @@ def test_views_of_several_sizes_are_those_of_each_size_alone():
     assert [view.shape[1] for view in of_crops] == [12, 6]
     with pytest.raises(ValueError, match="images must be crops of 6 x 6 pixels, got 12 x 12"):
         draw([LIGHT, small], (crops[0], crops[0]))
-
-
-def test_a_function_is_called_once_for_all_views_of_one_shape():
-    seen = []
-
-    def mean(rows):
-        seen.append(rows.shape[:2])
-        return rows.mean((1, 2))
-
-    views = tuple(np.full((2, s, s, 1), place, np.float32) for place, s in enumerate((4, 2, 4, 3, 2)))
-    np.testing.assert_array_equal(augment.by_shape(mean, views)[..., 0], [range(5)] * 2)
-    assert seen == [(4, 4), (4, 2), (2, 3)]
-    whole = np.arange(6.0).reshape(2, 3, 1, 1, 1) * np.ones((4, 4, 1))
-    np.testing.assert_array_equal(augment.by_shape(mean, whole)[..., 0], [[0, 1, 2], [3, 4, 5]])
 
 
 @pytest.mark.parametrize(

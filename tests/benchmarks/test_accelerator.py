@@ -9,12 +9,9 @@ import pytest
 
 from benchmarks import accelerator, collectives, harness
 from benchmarks import accelerator_cases as cases
-from benchmarks import accelerator_measure as measure
 
 DOCS = Path(__file__).parents[2] / "docs"
 ALL = accelerator.names(cases.SMALL)
-LOSS = {"shape": [4, 32, 16], "ms": 1.0, "mib": 2.0, "floor_gflop": 0.5}
-LOSS["over_floor"] = {"low": 1.1, "median": 1.25, "high": 1.5}
 
 
 def call(folder, *arguments):
@@ -23,10 +20,6 @@ def call(folder, *arguments):
 
 def record_of(folder):
     return json.loads((folder / "small.json").read_text())
-
-
-def stub_losses(monkeypatch, measured):
-    monkeypatch.setattr(measure, "of_loss", lambda name, *_: measured(name))
 
 
 def test_page_in_docs_is_made_from_its_record():
@@ -39,24 +32,6 @@ def test_floors_trace(name):
     z = jnp.zeros(cases.shape_of(name, 16, cases.SMALL), jnp.float32)
     flops = collectives.traced(jax.make_jaxpr(cases.FLOORS[name])(z).jaxpr, 1).flops
     assert (flops > 0) == (name != "byol")
-
-
-def test_slices_resume_and_repeat_nothing(tmp_path, monkeypatch, capsys):
-    measured = []
-    stub_losses(monkeypatch, lambda name: measured.append(name) or LOSS)
-    # The first piece of a slice has all of its time, the second would not end in it.
-    assert call(tmp_path, "--minutes", "0.001") == 0
-    assert measured == ["mv_dhel"]
-    assert "is for the next slice" in capsys.readouterr().out
-    first = record_of(tmp_path)["pieces"]["losses mv_dhel 32"]
-    assert call(tmp_path, "--minutes", "0.001", "--only", "losses") == 0
-    assert call(tmp_path, "--only", "losses") == 0
-    assert measured == ["mv_dhel", "info_nce"]
-    record = record_of(tmp_path)
-    assert record["pieces"]["losses mv_dhel 32"] == first
-    assert list(record["pieces"]) == ALL[:2]
-    assert call(tmp_path, "--only", "losses", "--again", "losses info_nce 32") == 0
-    assert measured == ["mv_dhel", "info_nce", "info_nce"]
 
 
 @pytest.mark.exhaustive

@@ -145,8 +145,6 @@ def test_error_names_a_corrupt_image(tmp_path, rng):
         ({"train_labels": np.full(4, 1_000_000)}, "must be integers from 0, less than 1000000"),
         ({"train_images": np.zeros((4, 2, 2), np.int64)}, "uint8, or floating"),
         ({"train_images": np.full((4, 2, 2), 1.5)}, r"floating in \[0, 1\], got"),
-        ({"train_images": np.full((4, 2, 2), np.nan)}, r"floating in \[0, 1\], got"),
-        ({"train_images": np.zeros((4, 2), np.uint8)}, r"\(4, H, W\)"),
         ({"train_images": None}, "no array train_images"),
         ({"class_names": np.array(["a"])}, "1 names for labels up to 3"),
     ],

@@ -96,17 +96,6 @@ def test_views_without_common_rows_are_not_measured(features):
     assert evaluation.Retrieval().score({"test": features}, {"test": split}) is None
 
 
-def test_raw_views_are_compared_if_their_shapes_agree(features):
-    protocol = evaluation.Retrieval()
-    same, other = split_of(29, [(2, 3)] * 3), split_of(29, [(5,), (6,), (7,)])
-    expected = protocol.measure({"test": features}, {"test": same})
-    assert protocol.measure_raw({"test": features}, {"test": same}) == expected
-    found = protocol.measure_raw({"test": features}, {"test": other})  # 5 + 6 + 7 = 3 x 6
-    assert [r.name for r in found] == [r.name for r in expected[:12]]
-    why = "not measured: raw views of the shapes (5,), (6,), (7,) have no common space"
-    assert {(r.value, r.protocol) for r in found} == {(None, why)}
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -306,14 +306,6 @@ def test_weights_of_views_with_missing_rows(rng, kind):
     np.testing.assert_allclose([found[0, 2], found[2, 0]], expected, rtol=1e-5)
 
 
-def test_weights_of_views_with_two_rows_in_common():
-    present = np.array([[True, True, False, False], [True] * 4])
-    found = _sem.view_weights(
-        np.ones((2, 4, 3), np.float32), np.array([[0, 1, -1, -1], [0, 1, 0, 1]]), "cmi", present
-    )
-    np.testing.assert_allclose(found, np.e - 1, rtol=1e-6)
-
-
 def own_pair_loss(x, y):
     return -jnp.mean(jnp.sum(x * y, axis=-1))
 

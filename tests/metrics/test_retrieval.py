@@ -55,16 +55,6 @@ def test_volume_equals_the_loop(x64, rng, blocks, others):
     assert 0 < expected[0] < 1
 
 
-def test_dependent_others_span_fewer_dimensions(rng):
-    """A repeated view, a zero view and a sum of two add nothing to the span."""
-    a, b, keys = rng.normal(size=(3, 60, 8)).astype(np.float32)
-    a, b = keys + a, keys + b
-    expected = volume_recall_at(np.stack([a, b]), keys)
-    assert 0 < expected[0] < 1
-    for more in (a, 0 * a, -3 * b, a + b):
-        np.testing.assert_array_equal(volume_recall_at(np.stack([a, b, more]), keys), expected)
-
-
 @pytest.mark.parametrize("d", some([1, 3, 64, 515], fast=[64]))
 @pytest.mark.parametrize("n", some([2, 37, 130], fast=[37]))
 def test_coinciding_vectors_tie(rng, n, d):
@@ -142,7 +132,6 @@ def test_vote_equals_the_formula(x64, rng, blocks, k, temperature):
     [
         ({"test_features": np.ones((4, 3), np.float32)}, "as wide as train_features, 2, got 3"),
         ({"train_labels": np.zeros(3, int)}, r"train_labels must be 4 integers.* got int(32|64)\[3\]"),
-        ({"train_labels": np.zeros(4, np.float32)}, "train_labels must be 4 integers"),
         ({"train_features": np.ones((4, 2), np.int32)}, "train_features must have a floating dtype"),
         ({"k": 0}, "k must be a whole number >= 1, got 0"),
         ({"temperature": 0}, "temperature must be positive, got 0"),

@@ -327,30 +327,23 @@ def test_positions_are_interpolated_for_images_of_another_size():
 @pytest.mark.parametrize(
     ("config", "shape", "message"),
     [
-        (ResNet(batch_groups=0), (8, 8, 3), "batch_groups must be an integer of at least 1"),
         (ResNet(norm="group", batch_groups=2), (8, 8, 3), "batch_groups must be 1 with norm group"),
         (ResNet(depth=20), (32, 32, 3), r"depth must be one of 18, 34, 50, 101; got 20"),
         (ResNet(width=0), (32, 32, 3), r"width must be an integer of at least 1; got 0"),
         (ResNet(), (64,), r"input_shape of ResNet must be \(height, width, channels\); got \(64,\)"),
         (ConvNet(()), (8, 8, 1), r"widths must name at least one layer"),
-        (ViT(patch=3), (32, 32, 3), r"patch must divide .* got patch 3 for 32x32"),
         (ViT(patch=4, width=30, heads=4), (8, 8, 1), r"heads must divide width; got 4 heads for width 30"),
         (
             ViT(patch=4, width=30, heads=3, positions="sincos"),
             (8, 8, 1),
             r"width must be a multiple of 4 with positions sincos; got 30",
         ),
-        (MLP((8, -1)), (8,), r"widths must be an integer of at least 1; got -1"),
         (MLP(), (), r"input_shape of MLP must have at least one entry; got \(\)"),
         (EegConv(), (3000, 2), r"input_shape of EegConv must be \(time,\) or \(time, 1\).* got \(3000, 2\)"),
-        (EegConv(), (), r"input_shape of EegConv .* got \(\)"),
         (EegConv(channels=255), (3000,), r"channels must be even.* got 255"),
         (EegConv(dropout=1.0), (3000,), r"dropout must be in \[0, 1\); got 1.0"),
         (EegConv(stretches=4), (90,), r"stretches must be at most the 2 positions of 90 samples; got 4"),
         (Transformer(), (50,), r"input_shape of Transformer must be \(time, d\); got \(50,\)"),
-        (Transformer(width=30), (50, 4), r"heads must divide width; got 4 heads for width 30"),
-        (Transformer(dropout=-0.1), (50, 4), r"dropout must be in \[0, 1\); got -0.1"),
-        (Transformer(depth=0), (50, 4), r"depth must be an integer of at least 1; got 0"),
     ],
 )
 def test_raises_on_bad_configs(config, shape, message):

@@ -82,20 +82,6 @@ def test_bad_options():
         _factors.FactorViews(present=1.5)
 
 
-@pytest.mark.exhaustive
-def test_pairs_keep_what_is_shared_and_drop_what_is_not(tmp_path):
-    network = {"networks": 2, "encoder": models.MLP(widths=(32, 12))}
-    means = []
-    for training in ({"steps": 0}, {"steps": 200, "objective": losses.all_pairs(losses.info_nce)}):
-        task = _factors_task.Factored(data=_factors.FactorViews(views=2), **network, **training)
-        first, second = task.run(tmp_path, 0)
-        means.append({name: (first[name] + second[name]) / 2 for name in first})
-    before, after = means
-    assert after["shared"] > before["shared"]
-    assert after["unique"] < before["unique"]
-    assert not {"pair", "part", "synergy"} & after.keys()
-
-
 def test_runs_are_repeated_exactly_and_depend_on_the_seed(tmp_path):
     data = _factors.FactorViews(views=2, present=0.7)
     options = {"networks": 2, "steps": 3, "batch_size": 16, "objective": losses.mv_infonce}

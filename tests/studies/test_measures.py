@@ -14,12 +14,7 @@ import pytest
 
 from mvcl import studies, training
 
-pilot = training.config_module(studies.find("pilot"))
 variance = training.config_module(studies.find("shidani_variance"))
-
-
-def opened(name, scale="paper"):
-    return studies.without_data(studies.scales(studies.find(name))[scale])
 
 
 def test_similarities_are_of_the_first_and_last_tenth(tmp_path):
@@ -123,24 +118,6 @@ def test_measures_over_time_by_hand(tmp_path, monkeypatch):
     assert found["1-4 loss left"] == pytest.approx((1 + 0.75 + 0) / 3)
     assert found["1-5 loss left"] == pytest.approx(1 / 3)
     assert found["lag"] == pytest.approx(0.75 / 3)
-
-
-@pytest.mark.parametrize(
-    ("shape", "classes", "each", "message"),
-    [
-        ((28, 28, 1), 10, 5_000, r"got 50,000 of \(28, 28, 1\) in 10 classes"),
-        ((32, 32, 3), 100, 500, r"in 100 classes of 500 to 500"),  # CIFAR-100
-        ((32, 32, 3), 10, 4_000, r"got 40,000 .* classes of 4,000 to 4,000"),
-    ],
-)
-def test_other_data_are_refused(shape, classes, each, message, tmp_path):
-    with pytest.raises(ValueError, match=rf"--data must be CIFAR-10, 5,000 train images .*{message}"):
-        pilot._bench.check_cifar10("train", shape, np.repeat(np.arange(classes), each), 5_000)
-    file = tmp_path / "other.npz"
-    images, labels = np.zeros((20, 8, 8, 1), np.uint8), np.arange(20) % 2
-    np.savez(file, train_images=images, train_labels=labels, test_images=images, test_labels=labels)
-    with pytest.raises(ValueError, match="--data must be CIFAR-10"):
-        pilot._bench.Images(path=str(file)).open()
 
 
 def test_two_classes():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mvcl import data, studies, training
-from mvcl.studies import Cell, Found, Measure, Study, _figures, _table
+from mvcl.studies import Cell, Found, Measure, Study
 
 table2 = training.config_module(studies.find("piran_table2"))
 MEASURES = [Measure("from a", percent=True), Measure("from b", percent=True)]
@@ -58,34 +58,6 @@ def test_mean_rank_by_hand():
     assert rank(than=("N",)).judge(found_of(values)).answer == "holds"  # O is not ranked
     ranks = rank().ranks(found_of(values))
     assert ranks["N"][0] == pytest.approx((3 + 3 + 3 + 1.5) / 4)  # O and N are equal once
-
-
-def test_a_map_has_a_block_for_each_column(tmp_path):
-    values = {
-        ("M", "x"): [(0.9, 0.125)],
-        ("N", "x"): [(0.5, 0.333)],
-        ("M", "y"): [(0.9, 0.7)],
-        ("N", "y"): [(0.5, 0.6)],
-    }
-    study = found_of(values).study
-    content = _table.numbers(studies.Opened("n", "paper", study, ()), tmp_path)
-    assert "_maps.svg" not in studies.page(content, "n.svg")  # nothing was run
-    for cell, [of] in zip(content["cells"], values.values(), strict=True):
-        for measure, value in zip(("from a", "from b"), of, strict=True):
-            cell["intervals"][measure]["mean"] = 100 * value
-    _figures.heat_map(content, tmp_path / "map.svg", study.maps)
-    drawn = (tmp_path / "map.svg").read_text()
-    assert all(f">{text}</text>" in drawn for text in ("12.5", "33.3", "90.0", "from b", "x", "y", "M"))
-    with pytest.raises(ValueError, match="maps must be measures of a study with `columns`, got 'from c'"):
-        Study(
-            title="T",
-            about="",
-            cells=study.cells,
-            measures=MEASURES,
-            cost="",
-            columns="unseen",
-            maps=["from c"],
-        )
 
 
 @pytest.mark.parametrize(

@@ -221,16 +221,6 @@ def test_files_of_a_study(tmp_path, work):
     assert "holds" not in studies.page(smoke, "x.svg")
 
 
-def test_a_page_without_runs_or_finite_values(tmp_path, work):
-    of = study(tmp_path, values=(float("inf"), 1.0), reference={"value": 1.0})
-    text = _table.write(numbers(of, work), tmp_path / "out", "x").read_text()
-    assert "**Not run.** Cost: none." in text
-    assert "![" not in text
-    assert "| 1.0 | not run |" in text
-    studies.run(of, work)
-    assert "| inf | not finite ≈ |" in _table.write(numbers(of, work), tmp_path / "out", "x").read_text()
-
-
 @dataclasses.dataclass(frozen=True)
 class Rows:
     """Measures m and its baselines, which depend on the data set."""

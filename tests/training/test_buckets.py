@@ -5,14 +5,12 @@ import sys
 from pathlib import Path
 
 import bucket_server
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from PIL import Image
 
 from mvcl import _buckets, _files, _lazy, cli, data, training
-from mvcl.training._folder import Checkpoints, claim
+from mvcl.training._folder import claim
 from mvcl.training._session import Clock, Log
 
 
@@ -120,35 +118,6 @@ def test_log_is_uploaded_with_a_checkpoint(bucket):
     assert list((bucket / "tensorboard").iterdir())
 
 
-@pytest.mark.slow
-def test_checkpoints(bucket, capsys):
-    state = {"w": jnp.arange(1000.0), "b": jnp.ones(3)}
-    like = jax.eval_shape(lambda: state)
-    folder = bucket / "checkpoints"
-    checkpoints = Checkpoints(folder, keep=2)
-    for step in (10, 20, 30):
-        checkpoints.save(step, jax.tree.map(lambda x: x + step, state), {})  # noqa: B023
-    checkpoints.close()
-    assert steps_in(folder) == [20, 30]
-    client = _buckets._client()
-    for name in client.find(f"{folder}/30/state"):
-        if "/d/" in name:
-            client.pipe_file(name, b"damaged")
-    checkpoints = Checkpoints(folder, keep=2)
-    restored, record = checkpoints.restore(like)
-    assert record["step"] == 20
-    np.testing.assert_array_equal(restored["w"], state["w"] + 20)
-    assert "step 30 is damaged" in capsys.readouterr().out
-    assert [path.name.partition("-")[0] for path in (folder / "damaged").iterdir()] == [".keep", "30"]
-    checkpoints.save(30, state, {})
-    checkpoints.close()
-    assert steps_in(folder) == [20, 30]
-
-
-def steps_in(folder):
-    return sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())
-
-
 # Data
 
 
@@ -170,17 +139,3 @@ def test_data_are_read_from_a_bucket(bucket, rng, tmp_path):
     assert len(data.Folder(path=str(bucket / "images")).open()["train"]) == 1
     with pytest.raises(ValueError, match=r"data.path must be an .npz file, got"):
         data.Arrays(path=str(bucket / "none.npz")).open()
-
-
-def test_prepared_data_in_a_bucket(bucket, tmp_path, rng):
-    names = [f"a_{i}" for i in range(9)]
-    lines = [f"{name},{'train' if i < 6 else 'test'},{i / 3}" for i, name in enumerate(names)]
-    (tmp_path / "labels.csv").write_text("\n".join(["name,split,label", *lines]))
-    np.savez(tmp_path / "all.npz", **{name: rng.normal(size=(4, 2)) for name in names})
-    place, features = str(bucket / "sets"), str(tmp_path / "all.npz")
-    folder = data.PrepareSentiment(
-        labels=str(tmp_path / "labels.csv"), text=features, audio=features, vision=features, directory=place
-    ).run()
-    assert (folder / "manifest.json").is_file()
-    splits = data.Sentiment(path=place).open()
-    assert (len(splits["train"]), len(splits["test"])) == (6, 3)

@@ -100,19 +100,6 @@ def test_a_row_has_the_seconds_of_a_step_since_the_last_row(clock, tmp_path, cap
     assert shown[0].endswith("rank 5.0  40 views/s  1m30s left")
 
 
-def test_time_does_not_go_back(clock, tmp_path):
-    log = opened(tmp_path, _session.Clock())
-    log.row(1, VALUES)
-    log.close()
-    clock[1] -= 500
-    log = opened(tmp_path, _session.Clock(), step=1)
-    clock[0] += 3
-    log.row(2, VALUES)
-    log.close()
-    first, second = (row["time"] for row in rows(tmp_path))
-    assert second == first + 3
-
-
 def logged(tmp_path, capsys, sequence):
     """The warnings of a log of these values."""
     log = opened(tmp_path, _session.Clock())

@@ -123,9 +123,7 @@ def test_the_whole_run_is_evaluated_embedded_and_shown(crops, tmp_path):
     [
         (methods.MocoV2(queue=0), None, "moco_v2 needs views of one size and no views.global_views, since"),
         (methods.MocoV3(), None, r"moco_v3 needs views of one size .* got sizes 16, 16, 8, 8, 8"),
-        (methods.Supervised(), None, "supervised needs views of one size"),
         (methods.Simclr(), models.MLP(widths=(4,)), "MLP was built for 768 numbers an example"),
-        (methods.MultiEncoder(), models.MLP(widths=(4,)), "MLP was built for 192 numbers an example"),
         (
             methods.Simclr(),
             models.ViT(patch=16, width=16, depth=1, heads=2),

@@ -1,8 +1,6 @@
 """The loop: resume, signals, bad folders, non-finite losses."""
 
-import dataclasses
 import fcntl
-import json
 import os
 import signal
 import subprocess
@@ -13,9 +11,9 @@ import jax
 import numpy as np
 import pytest
 
-from mvcl import data, training
+from mvcl import training
 from mvcl.studies import changed
-from mvcl.training import _folder, _run, _session
+from mvcl.training import _folder, _session
 
 
 def parameters(workdir):
@@ -142,46 +140,6 @@ def test_opens_and_embeds_a_run(whole, tmp_path):
         training.open_run(whole[0], "5")
     with pytest.raises(ValueError, match="not a run folder"):
         training.open_run(tmp_path)
-
-
-def test_logs_times_memory_and_utilisation(whole, tiny, rows):
-    workdir, _ = whole
-    log = [row for row in rows(workdir) if "loss" in row]
-    for row in log:
-        assert min(row[f"seconds_{part}"] for part in ("data", "step", "log")) >= 0
-        assert 0 < row["memory_gib"] < 64
-    run = training.prepare(tiny)
-    batch = next(data.to_devices(_run.batches(run, 0), run.program.batch_sharding))
-    flops = run.program.step.lower(run.program.init(), batch).cost_analysis()["flops"]
-    seconds = sum(log[-1][f"seconds_{part}"] for part in ("data", "step", "log"))
-    assert log[-1]["model_flops_utilisation"] == pytest.approx(flops / seconds / 1e9, rel=1e-6)
-    seconds = json.loads((workdir / "time.json").read_text())
-    assert set(seconds) == {"training", "compiling", "data", "evaluating", "saving", "logging", "other"}
-
-
-def test_skips_unreadable_examples(tiny, tmp_path):
-    """In training and in evaluation, where labels stay aligned with features."""
-    run = training.prepare(tiny)
-    bad = {"train": (3, 70), "test": (0, 43)}
-
-    def damaged(name, split):
-        def read(row, epoch):
-            if row in bad[name]:
-                raise data.CorruptExample(f"record {row} cannot be read")
-            return split.read(row, epoch)
-
-        return dataclasses.replace(split, arrays=None, read=read)
-
-    run = dataclasses.replace(run, splits={name: damaged(name, split) for name, split in run.splits.items()})
-    state = run.program.init()
-    features, labels = training.encode(run, state)
-    whole, every = training.encode(training.prepare(tiny), state)
-    for name, gone in bad.items():
-        np.testing.assert_array_equal(labels[name], np.delete(every[name], gone))
-        np.testing.assert_allclose(features[name], np.delete(whole[name], gone, axis=0), rtol=1e-4, atol=1e-5)
-    strict = dataclasses.replace(run, config=changed(tiny, {"train.corrupt_limit": 3}))
-    with pytest.raises(data.CorruptExample, match=r"record 43 .*example 4, and --train.corrupt-limit is 3"):
-        training.encode(strict, state)
 
 
 COMPILE = """
