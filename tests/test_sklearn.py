@@ -39,9 +39,15 @@ def test_clusters_of_new_rows_and_their_number(table):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [MultiViewEncoder, SemClustering])
-def test_conventions_of_scikit_learn(kind):
-    small = (
-        {"hidden": (8,), "pretrain_epochs": 1, "n_clusters": 2} if kind is SemClustering else {"widths": (8,)}
-    )
-    check_estimator(kind(epochs=2, **small))
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        MultiViewEncoder(widths=(8,), epochs=2),
+        SemClustering(
+            2, hidden=(32,), pretrain_epochs=20, epochs=60
+        ),  # check_clustering needs right clusters
+    ],
+    ids=lambda estimator: type(estimator).__name__,
+)
+def test_conventions_of_scikit_learn(estimator):
+    check_estimator(estimator)

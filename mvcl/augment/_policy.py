@@ -24,7 +24,7 @@ _RANGES = {"crop_scale": 1, "erase_scale": 1, "crop_ratio": None, "blur_sigma": 
 _BOUNDS: dict[str, tuple[int, float | None]] = {
     **dict.fromkeys(("brightness", "contrast", "saturation", "crop_padding", "blur_kernel"), (0, None)),
     **dict.fromkeys(("rand_augment_ops", "rand_augment_deviation"), (0, None)),
-    **{"image_size": (1, None), "hue": (0, 0.5), "rand_augment_magnitude": (0, 30)},
+    **{"image_size": (0, None), "hue": (0, 0.5), "rand_augment_magnitude": (0, 30)},
 }
 
 
@@ -37,7 +37,8 @@ class Policy:
     """
 
     image_size: int = 224
-    """Side of the square view, pixels."""
+    """Side of the square view, pixels. 0, of `views.policy` of a run: that of the images, the median of their shorter
+    sides, at most 224; views of at most 64 pixels are then not blurred."""
     random_crop: bool = True
     """Random crop (crop_scale, crop_ratio); False: central square (center_fraction)."""
     crop_scale: tuple[float, float] = (0.08, 1.0)

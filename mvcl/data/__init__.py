@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from mvcl.data._domains import DOMAINS, DomainNet, PrepareDomains
     from mvcl.data._eeg import STAGES, Eeg, PrepareEeg
     from mvcl.data._features import DigitsViews
+    from mvcl.data._hugging_face import HuggingFace, split_of_dataset
     from mvcl.data._images import Arrays, Folder
     from mvcl.data._loader import (
         Batch,

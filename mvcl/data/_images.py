@@ -4,7 +4,7 @@ import dataclasses
 import io
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -24,6 +24,7 @@ from mvcl.data._splits import (
     select,
 )
 
+_FILE_NAMES = ("file", "filename", "file_name", "image", "path", "id")
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".tif", ".tiff")
 # Splits of equally sized images of at most this many decoded bytes are kept in memory, if an image has at most as many.
 _IN_MEMORY_BYTES, _SMALL = 1 << 28, 1 << 22
@@ -41,46 +42,93 @@ Shape = tuple[int | None, int | None, int]
 class Folder:
     """A folder of images: PATH/train/CLASS/*.jpg and PATH/test/CLASS/*.jpg (or `val`); sizes may differ.
 
-    With class folders directly under PATH, every fifth image of each class, in name order, is in the test split. Images
-    directly in PATH have no classes; all of them are in both splits.
+    Class folders may be directly under PATH, or `train` be alone. Images directly in PATH have no classes, unless a
+    table has them; without classes all images are in both splits.
     """
 
     path: str = ""
     """The folder."""
+    labels: str = ""
+    """A .csv or .parquet table of the images and their classes: columns `file`, a path in PATH (its ending may be left
+    out), and `label`, and `split` (train, test or val) if there is one. Empty: the names of folders are the classes."""
+    test_share: float = 0.2
+    """Share of each class that is the split `test`, in even steps of the names' order, where the data name no test
+    split; 0: all images are in both splits."""
     classes: tuple[str, ...] = ()
     """Keep only these classes, as in the tfds source. Empty keeps all."""
 
     def open(self) -> dict[str, Split]:
         """The splits `train` and `test`."""
-        root = _folder(self.path, "a folder of images")
-        folders = {"train": root / "train", "test": root / ("test" if (root / "test").is_dir() else "val")}
-        if folders["train"].is_dir():
-            if not folders["test"].is_dir():
-                raise ValueError(f"{root} has a train folder but no test or val folder")
-            parts = {part: _image_files(folder) for part, folder in folders.items()}
+        root = folder(self.path, "a folder of images")
+        flat = [f for f in sorted(root.iterdir()) if f.suffix.lower() in IMAGE_SUFFIXES]
+        if not self.labels and flat and not any(entry.is_dir() for entry in root.iterdir()):
+            whole = split_of_files(np.zeros(len(flat), np.int32), ("unlabelled",), flat, str(root))
+            return {"train": whole, "test": whole}
+        if self.labels:
+            parts = _listed(root, Path(self.labels))
         else:
-            flat = [f for f in sorted(root.iterdir()) if f.suffix.lower() in IMAGE_SUFFIXES]
-            if flat and not any(entry.is_dir() for entry in root.iterdir()):
-                whole = split_of_files(np.zeros(len(flat), np.int32), ("unlabelled",), flat, str(root))
-                return {"train": whole, "test": whole}
-            files = _image_files(root)
-            parts = {
-                "train": {c: [f for i, f in enumerate(v) if i % 5 != 4] for c, v in files.items()},
-                "test": {c: v[4::5] for c, v in files.items()},
+            inside = {part: root / part for part in ("train", "test", "val") if (root / part).is_dir()}
+            found = inside if "train" in inside else {"train": root}
+            parts = {part: _image_files(folder) for part, folder in found.items()}
+        test = parts.get("test", parts.get("val"))
+        if test is None:
+            rows = {name: held_out(len(files), self.test_share) for name, files in parts["train"].items()}
+            test = {c: [f for f, out in zip(v, rows[c]) if out] for c, v in parts["train"].items()}
+            parts["train"] = {
+                c: [f for f, out in zip(v, rows[c]) if not out] for c, v in parts["train"].items()
             }
         names = keep(tuple(parts["train"]), self.classes)
-        if extra := sorted(parts["test"].keys() - parts["train"].keys()):
-            raise ValueError(f"{folders['test']} has classes that train lacks: {', '.join(extra[:5])}")
+        if extra := sorted(test.keys() - parts["train"].keys()):
+            raise ValueError(f"the test split of {root} has classes that train lacks: {', '.join(extra[:5])}")
 
-        def split(part: str) -> Split:
-            paths = [(path, label) for label, name in enumerate(names) for path in parts[part].get(name, [])]
+        def split(part: str, of: Mapping[str, Sequence[Path]]) -> Split:
+            paths = [(path, label) for label, name in enumerate(names) for path in of.get(name, ())]
             labels = np.asarray([label for _, label in paths], np.int32)
             return split_of_files(labels, names, [path for path, _ in paths], f"{root} ({part})")
 
-        return {part: split(part) for part in parts}
+        train = split("train", parts["train"])
+        return {"train": train, "test": split("test", test) if any(test.values()) else train}
 
 
-def _folder(path: str, what: str) -> Path:
+def held_out(count: int, share: float) -> np.ndarray:
+    """(count,) bool: a share of the rows, in even steps, every fifth for 0.2."""
+    if not 0 <= share < 1:
+        raise ValueError(f"data.test_share must be in [0, 1), got {share}")
+    return np.diff(np.floor(np.arange(count + 1) * share + 1e-9)) > 0
+
+
+def _listed(root: Path, table: Path) -> dict[str, dict[str, list[Path]]]:
+    """Split -> class -> files, from a table of the files in a folder."""
+    from mvcl.data import _tables
+
+    place = next((file for file in (table, root / table) if file.is_file()), None)
+    if place is None:
+        raise ValueError(
+            f"data.labels must be a table of the images' classes, got {table}, which does not exist"
+        )
+    rows = _tables.read_table(place)
+    named = {str(name).lower(): name for name in rows}
+    columns = [
+        next((named[n] for n in some if n in named), None) for some in (_FILE_NAMES, _tables.LABEL_NAMES)
+    ]
+    if None in columns:
+        raise ValueError(f"{place} must have columns `file` and `label`, got {', '.join(map(str, rows))}")
+    splits = rows[named["split"]].astype(str) if "split" in named else ["train"] * len(rows)
+    found: dict[str, dict[str, list[Path]]] = {}
+    for line, (name, label, part) in enumerate(zip(rows[columns[0]], rows[columns[1]], splits), start=2):
+        files = (root / f"{name}{suffix}" for suffix in ("", *IMAGE_SUFFIXES))
+        if (file := next((file for file in files if file.is_file()), None)) is None:
+            raise ValueError(f"line {line} of {place} names {name}, which is not in {root}")
+        part = {"valid": "val", "validation": "val"}.get(part.lower(), part.lower())
+        found.setdefault(part, {}).setdefault(str(label), []).append(file)
+    if unknown := found.keys() - {"train", "test", "val"} or {"train"} - found.keys():
+        raise ValueError(
+            f"splits of {place} must be train, and test or val, got {', '.join(sorted(found))}: {unknown}"
+        )
+    return {part: dict(sorted(of.items())) for part, of in found.items()}
+
+
+def folder(path: str, what: str) -> Path:
     root = _buckets.local_copy(path)
     if not path or not root.is_dir():
         raise ValueError(f"data.path must be {what}, got {path!r}")
@@ -198,8 +246,8 @@ def _each(function: Callable[[int], T], count: int, what: str) -> list[T]:
         return list(_progress.track(pool.map(function, range(count)), what, count, "images"))
 
 
-def _shape_of(count: int, encoded: Encoded, name: Callable[[int], str], origin: str) -> Shape:
-    """Shape of images that are grey, if all are, else RGB; each is opened."""
+def _shape_of(count: int, encoded: Encoded, name: Callable[[int], str], origin: str) -> tuple[Shape, int]:
+    """Shape of images that are grey, if all are, else RGB; and the median of their shorter sides. Each is opened."""
 
     def header(row: int) -> tuple[tuple[int, int], str] | None:
         with suppress(Exception), Image.open(encoded(row), formats=_FORMATS) as image:
@@ -210,9 +258,10 @@ def _shape_of(count: int, encoded: Encoded, name: Callable[[int], str], origin: 
     if not headers:
         first = f"none of the images can be opened; the first is {name(0)}" if count else "it has no images"
         raise ValueError(f"{origin}: {first}")
+    side = int(np.median([min(size) for size, _ in headers]))
     sizes, modes = (set(found) for found in zip(*headers))
     width, height = sizes.pop() if len(sizes) == 1 else (None, None)
-    return height, width, 1 if modes <= {"1", "L"} else 3
+    return (height, width, 1 if modes <= {"1", "L"} else 3), side
 
 
 def image_split(
@@ -231,7 +280,7 @@ def image_split(
     Raises:
       ValueError: there is no image, or none can be opened.
     """
-    shape = shape or _shape_of(len(labels), encoded, name, origin)
+    shape, side = (shape, 0) if shape else _shape_of(len(labels), encoded, name, origin)
 
     def read(row: int, epoch: int) -> tuple[np.ndarray, ...]:
         with decoding(name(row)):
@@ -240,7 +289,7 @@ def image_split(
                 raise ValueError(f"it has shape {image.shape}, expected {shape}")
             return (image,)
 
-    split = Split(labels, class_names, ExampleSpec((shape,)), read, name=name)
+    split = Split(labels, class_names, ExampleSpec((shape,)), read, name=name, side=side)
     one = split.spec.image_shape
     if one is None or len(split) * math.prod(one) > _IN_MEMORY_BYTES or math.prod(one) > _SMALL:
         return split

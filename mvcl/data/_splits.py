@@ -121,6 +121,7 @@ class Split:
       ids: identifier of each example, for tables of results.
       files: the file of each example, where each has one.
       name: row -> name of an example in messages; None: its split and row.
+      side: median of the shorter sides of images of different sizes, in pixels; 0: not known.
       scaling: view name -> `shift`, subtracted from each column, and `scale`, which then divides it.
       draws: of a training split whose rows are drawn in blocks; None: a row is the same example in every epoch, and
         all rows are different instances.
@@ -136,6 +137,7 @@ class Split:
     ids: tuple[str, ...] = ()
     files: Sequence[Path] = ()
     name: Callable[[int], str] | None = None
+    side: int = 0
     scaling: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     draws: Draws | None = None
 
@@ -145,7 +147,9 @@ class Split:
     @property
     def outline(self) -> "Outline":
         """The outline of this split."""
-        return Outline(len(self), len(self.class_names), self.spec, self.present is not None)
+        size = self.spec.image_shape
+        side = self.side if size is None else min(size[:2])
+        return Outline(len(self), len(self.class_names), self.spec, self.present is not None, side)
 
     @property
     def named(self) -> list[str]:
@@ -189,12 +193,14 @@ class Split:
 
 @dataclasses.dataclass(frozen=True)
 class Outline:
-    """Numbers of training examples and of classes (0 for a regression), and whether given views may be missing."""
+    """Numbers of training examples and of classes (0 for a regression), whether given views may be missing, and the
+    side of images as in `Split`."""
 
     examples: int
     classes: int
     spec: ExampleSpec
     missing: bool = False
+    side: int = 0
 
 
 @runtime_checkable
@@ -352,6 +358,7 @@ SOURCES: dict[str, Callable[[], Source]] = {
     "digits": lambda: data.Digits(),
     "tfds": lambda: data.Tfds(),
     "folder": lambda: data.Folder(),
+    "hugging_face": lambda: data.HuggingFace(),
     "arrays": lambda: data.Arrays(),
     "tables": lambda: data.Tables(),
     "digits_views": lambda: data.DigitsViews(),

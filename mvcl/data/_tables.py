@@ -13,7 +13,7 @@ from mvcl.data._features import Raw, Scaling, check_distinct, chosen, splits_of
 from mvcl.data._splits import ExampleSpec, Outline, Split
 
 # fmt: off
-_LABEL_NAMES = (
+LABEL_NAMES = (
     "labels", "label", "y", "gt", "gnd", "truth", "truelabel", "y_true", "target", "targets", "class"
 )
 # fmt: on
@@ -189,7 +189,7 @@ def _label_name(found: Sequence[str] | Mapping[str, Any], wanted: str) -> str | 
     if wanted and wanted not in found:
         raise ValueError(f"data.labels: it has no {wanted!r}; it has {', '.join(found)}")
     by_name = {name.lower(): name for name in found}
-    return wanted or next((by_name[name] for name in _LABEL_NAMES if name in by_name), None)
+    return wanted or next((by_name[name] for name in LABEL_NAMES if name in by_name), None)
 
 
 def _vector(value: Any, name: str) -> np.ndarray:
@@ -222,7 +222,7 @@ def _of_folder(folder: Path, wanted: str, least: int) -> Raw:
     tracked = _progress.track(files.items(), f"reading {folder}", len(files), "files")
     if all(npy):
         return _of_matrices({stem: _files.read_npy(file) for stem, file in tracked}, wanted, least)
-    tables = {stem: _read_table(file) for stem, file in tracked}
+    tables = {stem: read_table(file) for stem, file in tracked}
     column = _shared_column(tables)
     for stem, table in tables.items():
         with _files.naming(files[stem]):
@@ -247,7 +247,7 @@ def _of_folder(folder: Path, wanted: str, least: int) -> Raw:
     return views, labels.to_numpy(), ids
 
 
-def _read_table(file: Path) -> Any:
+def read_table(file: Path) -> Any:
     """A .csv or .parquet file as a pandas DataFrame."""
     with _lazy.needed("tables", by=f"reading {file}"):
         from pyarrow import csv, parquet
@@ -290,7 +290,7 @@ def _pop_labels(tables: dict[str, Any], wanted: str) -> Any:
     found = {}
     for stem, table in list(tables.items()):
         name = _label_name(list(table), wanted) if not wanted or wanted in table else None
-        if not wanted and name is None and stem.lower() in _LABEL_NAMES and len(table.columns) == 1:
+        if not wanted and name is None and stem.lower() in LABEL_NAMES and len(table.columns) == 1:
             name = table.columns[0]
         if name is not None:
             found[stem] = table.pop(name)

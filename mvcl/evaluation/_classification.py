@@ -264,8 +264,14 @@ class Classification(Evaluation):
     augmentation only the trained encoder is probed, since every epoch encodes the training split again."""
 
     def of_clusters(self, clusters: int) -> Evaluation:
+        return self._unmeasured("the data have no classes")
+
+    def _unmeasured(self, reason: str) -> Unevaluated:
         own = {name: getattr(self, name) for name in ("features", "batch_size", "seed")}
-        return Unevaluated(**own, reason="the data have no classes")
+        return Unevaluated(**own, reason=reason)
+
+    def without_test(self) -> Evaluation:
+        return self if self.of else self._unmeasured("no example is held out of training")
 
     def check(self, splits: Splits) -> None:
         train, _ = self.splits(tuple(splits))

@@ -85,6 +85,10 @@ class Evaluation:
         """The protocol to use for data without labels; `clusters` is the method's number of clusters, 0 for none."""
         return self
 
+    def without_test(self) -> "Evaluation":
+        """The protocol to use where no example is held out of training."""
+        return self
+
     def splits(self, available: Sequence[str]) -> tuple[str, ...]:
         """The splits whose features `measure` needs."""
         return ("train", "test")

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from mvcl.models._configs import (
         ENCODERS,
         HEADS,
+        SMALL,
+        ByShape,
         EncoderConfig,
         HeadConfig,
         byol_head,

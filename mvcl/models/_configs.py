@@ -1,5 +1,7 @@
 """Encoders and heads: what their configs are, and those that have names."""
 
+import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
@@ -7,6 +9,9 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from mvcl import models
+
+SMALL = 64
+"""Pixels of a side, of images for which a ConvNet is chosen."""
 
 
 @runtime_checkable
@@ -23,6 +28,28 @@ class HeadConfig(Protocol):
 
     def build(self, features: int, *, dtype: DTypeLike, rngs: nnx.Rngs) -> Any:
         """An nnx module from (n, features) to (n, out) float32, with an attribute `features` equal to out."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ByShape:
+    """The encoder that suits its input, by a rule of ours.
+
+    Of images up to 64 pixels a ConvNet, of larger ones a ResNet-18; of sequences (time, d) a Transformer; of d columns an
+    MLP of width d, as a power of 2 from 64 to 512.
+    """
+
+    def of(self, shape: tuple[int, ...]) -> EncoderConfig:
+        """The encoder for inputs of a shape."""
+        if len(shape) == 3:
+            return models.ConvNet() if min(shape[:2]) <= SMALL else models.ResNet()
+        if len(shape) == 2:
+            return models.Transformer(width=64, depth=2, heads=4)
+        width = min(512, max(64, 1 << math.ceil(math.log2(math.prod(shape)))))
+        return models.MLP(widths=(width, width, 64))
+
+    def build(self, input_shape: tuple[int, ...], *, dtype: DTypeLike, rngs: nnx.Rngs) -> Any:
+        """Build `of(input_shape)`."""
+        return self.of(input_shape).build(input_shape, dtype=dtype, rngs=rngs)
 
 
 def koromilas_head() -> models.MLPHead:
@@ -84,6 +111,7 @@ ENCODERS: dict[str, Callable[[], EncoderConfig]] = {
     "mlp": lambda: models.MLP(),
     "eeg": lambda: models.EegConv(),
     "transformer": lambda: models.Transformer(),
+    "by_shape": ByShape,
 }
 """Encoders by the names that `method.encoder:NAME` chooses."""
 

@@ -58,7 +58,7 @@ class Train:
     steps: int | None = None
     """Number of steps; overrides `epochs`."""
     batch_size: int = 256
-    """Examples of a global batch, over all devices and processes. Smaller tables are one batch."""
+    """Examples of a global batch, over all devices and processes. Smaller data are one batch."""
     group: int | None = None
     """Examples that are compared with each other (the objective's n): the loss is the mean over groups of this many
     consecutive examples of the batch, as Piran 2024 trains on the batch of each GPU. It must divide the examples of
@@ -247,17 +247,25 @@ def check(config: Config) -> Config:
 def suited_to(config: Config, outline: Outline) -> Config:
     """The config, checked, as data and devices fix it.
 
-    The number of views is that of the data, if they have one; a batch is at most as large as a table; and
-    views.strategy=fixed rounds n so that it divides over the devices. `ValueError` if a field is invalid, or a policy
-    normalises other channels than the images have.
+    The number of views is that of the data, if they have one; a batch is at most as large as the data; a policy of size
+    0 and `models.ByShape` follow the images; and views.strategy=fixed rounds n so that it divides over the devices.
+    `ValueError` if a field is invalid, or a policy normalises other channels than the images have.
     """
-    spec, train = outline.spec, config.train
+    spec, train, policy = outline.spec, config.train, config.views.policy
     k, channels = spec.views, spec.channels
+    if config.views.strategy == "growing" and train.batch_size > outline.examples:
+        train = dataclasses.replace(train, batch_size=outline.examples)
+        config = dataclasses.replace(config, train=train)
     if k is not None:
-        if spec.given and config.views.strategy == "growing":
-            train = dataclasses.replace(train, batch_size=min(train.batch_size, outline.examples))
-        views = dataclasses.replace(config.views, k=k)
-        config = dataclasses.replace(config, views=views, train=train)
+        config = dataclasses.replace(config, views=dataclasses.replace(config.views, k=k))
+    if not spec.given and policy.image_size == 0:
+        side = min(outline.side or 224, 224)
+        blur = policy.blur_probability if side > models.SMALL else 0.0
+        policy = dataclasses.replace(policy, image_size=side, blur_probability=blur)
+        config = dataclasses.replace(config, views=dataclasses.replace(config.views, policy=policy))
+    if not spec.given and isinstance(config.encoder, models.ByShape):
+        side = config.policies[0].image_size
+        config = dataclasses.replace(config, encoder=config.encoder.of((side, side, channels)))
     for policy in () if spec.given else config.policies:
         numbers = max(len(policy.mean), len(policy.std))
         if numbers not in (1, channels):

@@ -1,6 +1,5 @@
 """From arrays to an encoder: a config for their shapes, trained by `train`."""
 
-import math
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -13,8 +12,6 @@ from mvcl.training import _arguments
 from mvcl.training._config import Config, Train, Views
 from mvcl.training._encoder import Encoder, open_encoder
 from mvcl.training._train import Hook, train
-
-_SMALL = 64  # pixels of a side, of images for which a ConvNet is chosen
 
 
 def fit(
@@ -34,7 +31,8 @@ def fit(
         features = encoder({"text": new_t, "image": new_i})
 
     Args:
-      given: images (n, H, W) or (n, H, W, C), of which views are drawn; or views by name, a mapping or a list of arrays
+      given: images (n, H, W) or (n, H, W, C), or a list of images of any sizes, or a `datasets.Dataset` of Hugging Face,
+        of which views are drawn; or views by name, a mapping or a list of arrays
         and DataFrames (n, ...). A view's rows of NaN are missing.
       objective: a function of embeddings, or a name of `losses.objectives()`.
       labels: (n,) classes, for an evaluation and for method supervised.
@@ -51,10 +49,11 @@ def fit(
       Diverged, Interrupted: as `train`.
     """
     kinds: Any = scaling
-    split = data.split_of_arrays(given, labels=labels, mask=mask, scaling=kinds)
+    if hasattr(given, "cast_column"):
+        split = data.split_of_dataset(given)
+    else:
+        split = data.split_of_arrays(given, labels=labels, mask=mask, scaling=kinds)
     config = Config(**({"data": Memory()} | _suited(split, fields) | fields))
-    batch = min(config.train.batch_size, len(split))
-    config = _arguments.replace_at(config, ("train", "batch_size"), batch)
     if isinstance(objective, str):
         config = _arguments.choose(config, "objective", objective)
     else:
@@ -75,25 +74,10 @@ def _suited(split: data.Split, fields: dict[str, Any]) -> dict[str, Any]:
         "train": Train(evaluate_every=0),
     }
     if spec.given:
-        encoders = (fields["encoder"],) * len(spec.shapes) if "encoder" in fields else ()
-        encoders = encoders or tuple(_encoder(shape) for shape in spec.view_shapes)
+        encoder = fields.get("encoder")
+        encoders = tuple(encoder or models.ByShape().of(shape) for shape in spec.view_shapes)
         return found | {"method": methods.MultiEncoder(encoders=encoders)}
-    height, width, channels = spec.image_shape or (0, 0, 0)
-    side = min(height, width, 224)
     own: dict[str, Any] = {"mean": (0.5,), "std": (0.5,)}
-    policies = {
-        1: augment.digits(side),
-        3: augment.simclr(0.5, side, blur_probability=0.5 if side > _SMALL else 0.0, **own),
-    }
-    policy = policies.get(channels) or augment.Policy(image_size=side, **own)  # crops and flips
-    return found | {"views": Views(policy=policy), "encoder": _encoder((side, side, channels))}
-
-
-def _encoder(shape: tuple[int, ...]) -> models.EncoderConfig:
-    """The encoder for a view of this shape."""
-    if len(shape) == 3:
-        return models.ConvNet() if min(shape[:2]) <= _SMALL else models.ResNet()
-    if len(shape) == 2:
-        return models.Transformer(width=64, depth=2, heads=4)
-    width = min(512, max(64, 1 << math.ceil(math.log2(math.prod(shape)))))
-    return models.MLP(widths=(width, width, 64))
+    colours = spec.channels in (1, 3)
+    policy = augment.moco_v2(0, **own) if colours else augment.Policy(0, **own)  # crops and flips
+    return found | {"views": Views(policy=policy), "encoder": models.ByShape()}

@@ -61,6 +61,13 @@ def train(
     """
     workdir, clock, first = _buckets.path(workdir), Clock(), jax.process_index() == 0
     run, called = prepare(config, splits), [*hooks]
+    size, side, most = run.config.policies[0].image_size, run.outline.side, run.config.train.batch_size
+    if first and 0 < 2 * side < size:
+        _progress.line(
+            f"warning: views of {size} pixels of images of {side}; --views.policy.image-size {side} does not enlarge them"
+        )
+    if first and most < config.train.batch_size:
+        _progress.line(f"warning: a batch has all {most} examples, which are fewer than train.batch_size")
     if run.program.chance is not None:
         jax.eval_shape(run.program.chance)  # an objective's options are checked before anything is written
     with (

@@ -1,9 +1,13 @@
+import argparse
 import io
+import json
 
 import numpy as np
+import pyarrow
 import pytest
 import sklearn.datasets
 from PIL import Image
+from pyarrow import parquet
 
 from mvcl import data, evaluation
 
@@ -108,9 +112,82 @@ def test_without_parts_every_fifth_is_held_out(tmp_path, rng):
     assert flat.named[3] == str(tmp_path / "a" / "3.png")
     protocol = evaluation.Classification().of_clusters(0)
     assert protocol.measure({}, {})[0].protocol == "not measured: the data have no classes"
-    (tmp_path / "train").mkdir()
-    with pytest.raises(ValueError, match="has a train folder but no test or val folder"):
-        source.open()
+    whole = data.Folder(path=str(tmp_path), test_share=0).open()
+    assert whole["test"] is whole["train"]
+    assert evaluation.Classification().without_test().measure({}, {})[0].value is None
+    assert [len(of) for of in data.Folder(path=str(tmp_path), test_share=0.5).open().values()] == [5, 5]
+
+
+def test_labels_of_a_flat_folder_in_a_table(tmp_path, rng):
+    for i in range(4):
+        Image.fromarray(rng.integers(0, 256, (4, 5 + i), np.uint8)).save(tmp_path / f"{i}.png")
+    table, lines = tmp_path / "l.csv", ["image,class,split", "0,b,train", "1.png,a,train", "2,a,valid"]
+    table.write_text("\n".join(lines))
+    splits = data.Folder(path=str(tmp_path), labels="l.csv").open()
+    assert (splits["train"].class_names, splits["train"].labels.tolist()) == (("a", "b"), [0, 1])
+    assert ([file.name for file in splits["train"].files], len(splits["test"])) == (["1.png", "0.png"], 1)
+    assert splits["train"].outline.side == 4
+    table.write_text("\n".join([*lines, "9,a,train"]))
+    with pytest.raises(ValueError, match=r"line 5 of .*l\.csv names 9, which is not in"):
+        data.Folder(path=str(tmp_path), labels="l.csv").open()
+
+
+class Encoded:
+    """An image column of a data set of Hugging Face's `datasets`."""
+
+    mode = None
+
+    def __init__(self, decode=True):
+        self.decode = decode
+
+
+class Rows:
+    """What is used of such a data set."""
+
+    def __init__(self, cells, features):
+        self.cells, self.features = cells, features
+
+    def __len__(self):
+        return len(self.cells["image"])
+
+    def __getitem__(self, key):
+        return self.cells[key] if isinstance(key, str) else {n: of[key] for n, of in self.cells.items()}
+
+    def select_columns(self, names):
+        return Rows({name: self.cells[name] for name in names}, self.features)
+
+    def cast_column(self, name, kind):
+        assert not kind.decode
+        return self
+
+
+def test_images_of_hugging_face_in_files_and_as_an_object(tmp_path, rng):
+    images = rng.integers(0, 256, (10, 4, 5, 3), np.uint8)
+    cells = []
+    for image in images:
+        Image.fromarray(image).save(file := io.BytesIO(), "png")
+        cells.append({"bytes": file.getvalue(), "path": None})
+    names = {"features": {"image": {"_type": "Image"}, "label": {"names": ["a", "b"]}}}
+    meta = {b"huggingface": json.dumps({"info": names}).encode()}
+    table = pyarrow.table({"image": cells, "label": [0, 1] * 5}).replace_schema_metadata(meta)
+    (tmp_path / "hub" / "data").mkdir(parents=True)
+    parquet.write_table(table, tmp_path / "hub" / "data" / "train-00000-of-00001.parquet")
+    for part in ("train", "test"):
+        (tmp_path / "disk" / part).mkdir(parents=True)
+        with pyarrow.ipc.new_stream(str(tmp_path / "disk" / part / "data-0.arrow"), table.schema) as file:
+            file.write_table(table)
+    hub, disk = (data.HuggingFace(path=str(tmp_path / name)).open() for name in ("hub", "disk"))
+    assert (len(hub["train"]), len(hub["test"]), len(disk["test"])) == (8, 2, 10)
+    np.testing.assert_array_equal(hub["test"].arrays[0], images[[4, 9]])
+    label = argparse.Namespace(names=["a", "b"])
+    of = data.split_of_dataset(
+        Rows({"image": cells, "label": [0, 1] * 5}, {"image": Encoded(), "label": label})
+    )
+    for split in (of, disk["train"]):
+        np.testing.assert_array_equal(split.arrays[0], images)
+        assert (split.class_names, split.labels.tolist()) == (("a", "b"), [0, 1] * 5)
+    with pytest.raises(ValueError, match="data.image='photo' .* must be columns, of image, label"):
+        data.HuggingFace(path=str(tmp_path / "hub"), image="photo").open()
 
 
 def test_folder_of_grey_images_with_val(tmp_path, rng):
@@ -119,7 +196,7 @@ def test_folder_of_grey_images_with_val(tmp_path, rng):
         Image.fromarray(rng.integers(0, 256, (4, 4), np.uint8)).save(tmp_path / part / "a" / "0.png")
     assert data.Folder(path=str(tmp_path)).open()["test"].spec.image_shape == (4, 4, 1)
     (tmp_path / "val" / "a").rename(tmp_path / "val" / "b")
-    with pytest.raises(ValueError, match=r"val has classes that train lacks: b"):
+    with pytest.raises(ValueError, match=r"test split of .* has classes that train lacks: b"):
         data.Folder(path=str(tmp_path)).open()
 
 

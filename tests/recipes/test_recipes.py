@@ -22,8 +22,10 @@ CONFIGS = [
     for variant in _configs.variants(file)
 ]
 SMOKE = [source for source in CONFIGS if ":smoke" in source]
-# One's own tables have any size.
-TRUE_SIZE = [source for source in CONFIGS if source not in SMOKE and not source.endswith(":tables")]
+# One's own data have any size.
+TRUE_SIZE = [
+    source for source in CONFIGS if source not in (*SMOKE, "images") and not source.endswith(":tables")
+]
 
 
 def parsed(config: Annotated[training.Config, tyro.conf.arg(name="")]) -> training.Config:

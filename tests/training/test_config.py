@@ -8,7 +8,7 @@ import types
 import numpy as np
 import pytest
 
-from mvcl import augment, data, losses, training
+from mvcl import augment, data, losses, models, training
 from mvcl.studies import changed
 from mvcl.training import Config, Train, Views, _serialise
 
@@ -92,6 +92,19 @@ def test_strategies_of_shidani():
     assert growing.examples == 4096
     for k, n in ((2, 4096), (3, 2730), (4, 2048), (6, 1365), (8, 1024), (12, 682), (16, 512)):
         assert changed(growing, {"views.k": k, "views.strategy": "fixed"}).examples == n
+
+
+@pytest.mark.parametrize(
+    ("side", "channels", "size", "blur", "encoder"),
+    [(22, 1, 22, 0.0, models.ConvNet()), (600, 3, 224, 0.5, models.ResNet())],
+)
+def test_the_recipe_of_images_follows_them(side, channels, size, blur, encoder):
+    outline = data.Outline(100, 1, data.ExampleSpec(((None, None, channels),)), side=side)
+    config = training.suited_to(training.load("images"), outline)
+    policy = config.views.policy
+    assert (policy.image_size, policy.blur_probability, config.train.batch_size) == (size, blur, 100)
+    assert config.encoder == encoder
+    assert training.suited_to(config, outline) == config
 
 
 def test_fixed_budget_of_koromilas():

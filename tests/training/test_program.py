@@ -228,7 +228,7 @@ def test_groups_split_masks_and_weights(rng):
             r"32 examples must divide over 6",
         ),
         ({"mesh.data": 16}, r"16 \* 1 devices, but there are 8"),
-        ({"train.batch_size": 2000}, "at most the 88 training examples, got a batch of 2000"),
+        ({"train.batch_size": 2000, "views.strategy": "fixed"}, "at most the 88 training examples, got"),
     ],
 )
 def test_raises_on_batches_and_groups_that_do_not_divide(tiny, changes, message):
