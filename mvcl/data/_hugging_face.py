@@ -18,7 +18,7 @@ from mvcl.data._splits import Split
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HuggingFace:
-    """Images in the files of Hugging Face's `datasets`, which is not needed: Parquet files, or a folder of `save_to_disk`.
+    """Images in files of Hugging Face's `datasets`, which is not needed: Parquet files, or a folder of `save_to_disk`.
 
     A file's name or folder has the split: `train`, and `test` or `validation`. Images are encoded, {bytes, path}; those
     of Parquet files are kept in memory so.
@@ -31,7 +31,7 @@ class HuggingFace:
     label: str = ""
     """Column of the labels; empty: the first one of class labels, if there is one."""
     test_share: float = 0.2
-    """Share of the rows that is the split `test`, in even steps, where there is none; 0: all rows are in both splits."""
+    """Share of the rows that is the split `test`, in even steps, where there is none; 0: both splits have all rows."""
 
     def open(self) -> dict[str, Split]:
         """The splits `train` and `test`."""

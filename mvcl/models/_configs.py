@@ -34,8 +34,8 @@ class HeadConfig(Protocol):
 class ByShape:
     """The encoder that suits its input, by a rule of ours.
 
-    Of images up to 64 pixels a ConvNet, of larger ones a ResNet-18; of sequences (time, d) a Transformer; of d columns an
-    MLP of width d, as a power of 2 from 64 to 512.
+    Of images up to 64 pixels a ConvNet, of larger ones a ResNet-18; of sequences (time, d) a Transformer; of d columns
+    an MLP of width d, as a power of 2 from 64 to 512.
     """
 
     def of(self, shape: tuple[int, ...]) -> EncoderConfig:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import tempfile
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -112,6 +113,12 @@ class Encoder:
         _files.save_arrays(place / "encoder.npz", **{jax.tree_util.keystr(path): x for path, x in arrays})
         return place
 
+    def __reduce__(self) -> Any:
+        """Pickled as the files that `save` writes."""
+        with tempfile.TemporaryDirectory(prefix="mvcl_") as folder:
+            files = {file.name: file.read_bytes() for file in self.save(folder).iterdir()}
+        return _of_files, (files,)
+
     def _encoded(self, split: data.Split, state: _program.State | None, output: str = "config") -> np.ndarray:
         """Features of every row of a split; without a state what the encoder sees of it."""
         if output not in self._runs:
@@ -121,12 +128,23 @@ class Encoder:
             apply, rows, head = _program.features_of(config, self.run.outline.spec, self.run.program.learner)
             program = dataclasses.replace(self.run.program, apply=apply, rows=rows, head=head)
             self._runs[output] = dataclasses.replace(self.run, config=config, program=program)
-        run, size = self._runs[output], 1 << (len(split) - 1).bit_length()  # few rows are a small batch
-        size = min(size, run.config.evaluation.batch_size)
+        run = self._runs[output]
+        size = run.config.evaluation.batch_size
+        if (
+            not split.spec.given
+        ):  # few images are a small batch; of tables a row is the same, whatever is beside it
+            size = min(1 << (len(split) - 1).bit_length(), size)
         config = replace_at(run.config, ("evaluation", "batch_size"), size)
         run = dataclasses.replace(run, config=config, splits={"given": split})
         reading = data.Reading(0)
         return _evaluate.encode_readable(run, state, reading, "encoder", ("given",))[0]["given"]
+
+
+def _of_files(files: dict[str, bytes]) -> Encoder:
+    with tempfile.TemporaryDirectory(prefix="mvcl_") as folder:
+        for name, content in files.items():
+            (Path(folder) / name).write_bytes(content)
+        return open_encoder(folder)
 
 
 def open_encoder(

@@ -31,9 +31,8 @@ def fit(
         features = encoder({"text": new_t, "image": new_i})
 
     Args:
-      given: images (n, H, W) or (n, H, W, C), or a list of images of any sizes, or a `datasets.Dataset` of Hugging Face,
-        of which views are drawn; or views by name, a mapping or a list of arrays
-        and DataFrames (n, ...). A view's rows of NaN are missing.
+      given: images (n, H, W) or (n, H, W, C), or a `datasets.Dataset` of them, of which views are drawn; or views by
+        name, a mapping or a list of arrays and DataFrames (n, ...). A view's rows of NaN are missing.
       objective: a function of embeddings, or a name of `losses.objectives()`.
       labels: (n,) classes, for an evaluation and for method supervised.
       mask: (n, k) bool, False where a view is missing.

@@ -186,7 +186,7 @@ def test_images_of_hugging_face_in_files_and_as_an_object(tmp_path, rng):
     for split in (of, disk["train"]):
         np.testing.assert_array_equal(split.arrays[0], images)
         assert (split.class_names, split.labels.tolist()) == (("a", "b"), [0, 1] * 5)
-    with pytest.raises(ValueError, match="data.image='photo' .* must be columns, of image, label"):
+    with pytest.raises(ValueError, match=r"data.image='photo' .* must be columns, of image, label"):
         data.HuggingFace(path=str(tmp_path / "hub"), image="photo").open()
 
 
