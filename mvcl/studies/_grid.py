@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -92,20 +92,20 @@ class Training:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Baseline:
-    """What the evaluation of a run measures beside the trained encoder; a `Task`."""
+    """What the evaluation of a run compares its trained encoder with; a `Task`. The raw input has no seed."""
 
     config: Config
-    """A run of the study, with an evaluation that has `baselines`; it is trained for one step."""
-    row: Literal["raw input", "untrained encoder"]
-    """Which of the two. The raw input is the same for every seed."""
+    row: str
+    """One of `training.BASELINES`."""
+
+    @property
+    def seeded(self) -> bool:
+        return self.row == training.BASELINES[0]
 
     def run(self, folder: Path, seed: int) -> Sequence[Values]:
-        """Train one step, and return the results of the row under their names."""
-        one_step = {"train.seed": seed, "train.steps": 1, "train.log_every": 1, "evaluation.baselines": True}
-        training.train(changed(self.config, one_step), folder)
-        prefix = f"{self.row}: "
-        named = results(folder)[0].items()
-        return [{name.removeprefix(prefix): value for name, value in named if name.startswith(prefix)}]
+        """Measure the row; its results under their names."""
+        run = training.prepare(changed(self.config, {"train.seed": seed}))
+        return [{of.name: of.value for of in training.baseline(run, self.row) if of.value is not None}]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -59,12 +59,11 @@ class Place:
 
     def connect(self) -> None:
         """Link to the work and its files, in place of what was there."""
-        for link in (self.link, self.file("json"), self.file("log")):
+        for ending in ("", ".json", ".log"):
+            link, of = (path.with_name(path.name + ending) for path in (self.link, self.folder))
             link.parent.mkdir(parents=True, exist_ok=True)
             beside = link.with_name(f".{link.name}.{os.getpid()}")
-            beside.symlink_to(
-                os.path.relpath(self.folder.parent.resolve() / link.name, link.parent.resolve())
-            )
+            beside.symlink_to(os.path.relpath(of.parent.resolve() / of.name, link.parent.resolve()))
             os.replace(beside, link)
 
     @property
@@ -94,13 +93,16 @@ def places(study: Study, folder: Path, only: str = "") -> list[Place]:
         task = json.loads(json.dumps(training.tree(cell.task)))
         digest = hashlib.sha256(json.dumps(task, sort_keys=True).encode()).hexdigest()[:16]
         of_cell, work = folder / "cells" / slug, folder.parent / "cells" / digest
-        found += [Place(cell, n, of_cell / str(n), work / str(n), task) for n in range(study.seeds)]
+        seeded = getattr(cell.task, "seeded", True)  # else one run is that of every seed
+        found += [
+            Place(cell, n, of_cell / str(n), work / str(n if seeded else 0), task) for n in range(study.seeds)
+        ]
     return found
 
 
 def look(place: Place) -> Look:
     """Read the state of a place, or of work that it shares with another study; `ValueError` if a record is damaged."""
-    files = (place.file("json"), place.folder.with_name(f"{place.seed}.json"))
+    files = (place.file("json"), place.folder.with_name(f"{place.folder.name}.json"))
     if (file := next((file for file in files if file.is_file()), None)) is None:
         return Look("missing", {})
     with _files.reading(file, "record of a finished cell"):
@@ -159,7 +161,7 @@ def _taken(left: Mapping[Place, float]) -> Iterator[Place]:
                 if alone:
                     held.enter_context(training.locked(cell))
                 for place in (place for place in left if place.folder.parent == cell):
-                    lock = training.locked(cell, f".{place.seed}.lock")
+                    lock = training.locked(cell, f".{place.folder.name}.lock")
                     with contextlib.suppress(training.Locked), lock:
                         if place.written() == left[place]:
                             yield place
@@ -167,7 +169,7 @@ def _taken(left: Mapping[Place, float]) -> Iterator[Place]:
 
 def _done(place: Place) -> bool:
     """Run a place, unless a study that shares it has, and write its record; False if it failed."""
-    file, log = (place.folder.with_name(f"{place.seed}.{ending}") for ending in ("json", "log"))
+    file, log = (place.folder.with_name(f"{place.folder.name}.{ending}") for ending in ("json", "log"))
     record = _files.read_json(file) if file.is_file() else {}
     if "values" not in record:
         place.folder.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from mvcl.training._config import Checkpoint, Config, Mesh, Train, Views, check, free, suited_to
     from mvcl.training._cost import Estimate, absent, dry_run, estimate
     from mvcl.training._encoder import Encoder, Output, open_encoder
-    from mvcl.training._evaluate import encode, evaluate
+    from mvcl.training._evaluate import BASELINES, baseline, encode, evaluate
     from mvcl.training._fit import fit
     from mvcl.training._folder import (
         Checkpoints,

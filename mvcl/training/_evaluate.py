@@ -23,6 +23,8 @@ Features = dict[str, np.ndarray]
 SEED = 1_000_003
 # Raw inputs of more bytes are not evaluated.
 _RAW_BYTES = 8 << 30
+BASELINES = ("untrained encoder", "raw input")
+"""Rows of what was not trained, measured beside a trained encoder."""
 Table = dict[str, list[evaluation.Result]]
 """Row name -> results."""
 Score = tuple[str, float]
@@ -61,21 +63,10 @@ def evaluated(
     if "trained encoder" not in table:
         table["trained encoder"], score = _trained(run, state, workdir, reading)
         write(_UNFINISHED)
-    if protocol.compared and "untrained encoder" not in table:
-        untrained = encode_readable(run, run.program.init(), reading, "untrained encoder")
-        table["untrained encoder"] = protocol.measure(*untrained)
-        write(_UNFINISHED)
-    if protocol.compared and "raw input" not in table:
-        spec, side = run.outline.spec, run.config.policies[0].image_size
-        numbers = sum(map(math.prod, spec.view_shapes)) if spec.given else side * side * spec.channels
-        size = 4 * numbers * sum(len(run.splits[name]) for name in protocol.splits(tuple(run.splits)))
-        if size > _RAW_BYTES:
-            why = f"not measured: the inputs of all splits need {size / 2**30:.0f} GiB as float32"
-            raw = [evaluation.Result(column.name, None, None, why) for column in table["trained encoder"]]
-        else:
-            raw = protocol.measure_raw(*encode_readable(run, None, reading, "raw input"))
-        table["raw input"] = raw
-        write(_UNFINISHED)
+    for row in BASELINES if protocol.compared else ():
+        if row not in table:
+            table[row] = baseline(run, row, reading)
+            write(_UNFINISHED)
     warnings = protocol.warnings(table)
     for text in warnings:
         _progress.line(f"warning: {text}")
@@ -83,6 +74,24 @@ def evaluated(
     if folder is not None:
         (folder / _UNFINISHED).unlink(missing_ok=True)
     return table, score
+
+
+def baseline(run: Run, row: str, reading: data.Reading | None = None) -> list[evaluation.Result]:
+    """The results of one of `BASELINES`; one, not measured, for raw inputs of over 8 GiB.
+
+    Unreadable examples are left out, as many as `reading` allows; by default the config's limit.
+    """
+    protocol, spec = run.config.evaluation, run.outline.spec
+    reading = data.Reading(run.config.train.corrupt_limit) if reading is None else reading
+    if row == "untrained encoder":
+        return protocol.measure(*encode_readable(run, run.program.init(), reading, row))
+    side = run.config.policies[0].image_size
+    numbers = sum(map(math.prod, spec.view_shapes)) if spec.given else side * side * spec.channels
+    size = 4 * numbers * sum(len(run.splits[name]) for name in protocol.splits(tuple(run.splits)))
+    if size > _RAW_BYTES:
+        why = f"not measured: the inputs of all splits need {size / 2**30:.0f} GiB as float32"
+        return [evaluation.Result("accuracy", None, None, why)]
+    return protocol.measure_raw(*encode_readable(run, None, reading, row))
 
 
 def _title(run: Run, step: int) -> dict[str, Any]:

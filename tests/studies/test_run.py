@@ -175,6 +175,14 @@ def test_studies_share_the_runs_of_the_same_task(tmp_path, work):
     assert states(study(tmp_path), first) == {"finished"}
 
 
+def test_what_is_the_same_for_every_seed_is_run_once(tmp_path, work, monkeypatch):
+    monkeypatch.setattr(Counted, "seeded", (), raising=False)
+    of = study(tmp_path)
+    assert studies.run(of, work) == 0
+    assert calls(tmp_path) == ["1 0", "2 0"]
+    assert states(of, work) == {"finished"}
+
+
 def test_another_process_is_not_disturbed(tmp_path, work):
     """Cells and seeds that are locked are left to their process, the others are run."""
     cell = studies.places(study(tmp_path), work)[0].folder.parent
