@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
     from mvcl.transport._costs import Barycenter, CostName, SphericalBarycenter, SumOverPairs
     from mvcl.transport._geometry import Geometry
-    from mvcl.transport._output import SinkhornOutput, Status, true_tuple_mass
-    from mvcl.transport._problem import Problem
+    from mvcl.transport._output import SinkhornOutput, true_tuple_mass
+    from mvcl.transport._problem import Problem, Status
     from mvcl.transport._solver import MMSinkhorn, multimarginal_sinkhorn
 
 __getattr__, __dir__, __all__ = _lazy.exports(__name__)

@@ -362,7 +362,7 @@ def joint_marginal(costs: Geometry, scaled: Vectors, epsilon: jax.Array, views: 
 def marginals(costs: Geometry, scaled: Vectors, epsilon: jax.Array) -> tuple[jax.Array, ...]:
     """The k marginals (n_l,) of the plan."""
     if costs.edges is not None:
-        return tuple(joint_marginal(costs, scaled, epsilon, (view,)) for view in range(len(costs.shape)))
+        return _tree.marginals(costs, scaled, epsilon)
     found = []
     for group in groups(len(costs.shape)):
         joint = joint_marginal(costs, scaled, epsilon, group)

@@ -3,8 +3,10 @@
 The dual objective at potentials f is `D(f, θ) = sum_l <a_l, f_l> - ε mass(f, C, ε)` with θ = (C, ε, a). At its maximum
 over f its derivative by f is 0, so that the derivative of the maximum is `D_θ` at the f that are found (`slope`). The
 next one is `D_θθ + D_θf df/dθ`, where df/dθ is that of the solution of `marginal_l(f, C, ε) = a_l` (`potentials_of`).
+Penalties have other terms in place of `<a_l, f_l>`, and other marginals.
 """
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -14,6 +16,7 @@ from jax import lax
 from jax.scipy.sparse.linalg import cg
 
 from mvcl import _numerics
+from mvcl.transport import _tree
 from mvcl.transport._blocks import (
     Tiles,
     Vectors,
@@ -22,6 +25,7 @@ from mvcl.transport._blocks import (
     any_way,
     cost_block,
     exponent_block,
+    logsumexp,
     over_blocks,
     spread_bounds,
     spread_of,
@@ -29,6 +33,7 @@ from mvcl.transport._blocks import (
 from mvcl.transport._contraction import groups, log_joint, pair_marginals, scaled_potentials
 from mvcl.transport._costs import pairs, views_of_pairs
 from mvcl.transport._geometry import Geometry
+from mvcl.transport._penalties import Penalty, values
 
 Tree = TypeVar("Tree")
 
@@ -40,6 +45,7 @@ class Point(NamedTuple):
     epsilon: jax.Array
     potentials: tuple[jax.Array, ...]
     weights: tuple[jax.Array, ...]
+    penalties: tuple[Penalty, ...] | None
 
 
 # Derivatives of `-ε mass` by the arrays of the costs and by epsilon, which is `<P, log P - 1>`.
@@ -83,7 +89,8 @@ def potentials_of(work: Work, at: Point) -> tuple[jax.Array, ...]:
         (1/ε) (marginal_l df_l + sum_m P_lm df_m) = da_l - (d marginal_l / d(C, ε)) d(C, ε),
 
     a linear system of n_1 + ... + n_k unknowns, solved by conjugate gradients with k(k-1) products of a matrix
-    (n_l, n_m) and a vector a step. Of plans whose marginals do not fit, df keeps them as they are, plus da.
+    (n_l, n_m) and a vector a step. Of plans whose marginals do not fit, df keeps them as they are, plus da. With
+    penalties the right side is `a_l exp(-f_l / ρ_l)`, and potentials at the price of unmatched weight stay there.
     """
     return at.potentials
 
@@ -97,8 +104,24 @@ def _(
     held = change._replace(potentials=jax.tree.map(jnp.zeros_like, at.potentials))
     minus_marginals = jax.jvp(partial(_gradient, work), (at,), (held,))[1].potentials
     minus_marginals = over_devices(work, minus_marginals, at.epsilon)
-    plans = over_devices(work, _pair_marginals(work, at), at.epsilon)
-    steps = _solve(plans, [m + da for m, da in zip(minus_marginals, change.weights)])
+    fit, more = change.weights, [(jnp.zeros_like(f), jnp.zeros_like(f, bool)) for f in at.potentials]
+    if at.penalties is not None:
+        wanted = lambda penalties, weights: tuple(  # noqa: E731
+            p.wanted(a, f) for p, a, f in zip(penalties, weights, at.potentials)
+        )
+        fits = (at.penalties, at.weights), (change.penalties, change.weights)
+        now, fit = jax.jvp(wanted, *fits)
+        more = [
+            (jnp.where(p.held(f), 0, at.epsilon * p.slack) * m, p.held(f))
+            for p, f, m in zip(at.penalties, at.potentials, now)
+        ]
+    right = [m + da for m, da in zip(minus_marginals, fit)]
+    if at.costs.edges:
+        marginals = partial(_tree.marginals, at.costs, epsilon=at.epsilon)
+        steps = _solve(*jax.linearize(marginals, _scaled(at)), right, more)
+    else:
+        plans = over_devices(work, _pair_marginals(work, at), at.epsilon)
+        steps = _solve(_marginals(plans), partial(_change_of_marginals, plans), right, more)
     return at.potentials, tuple(at.epsilon * step for step in steps)
 
 
@@ -110,8 +133,7 @@ def implicit(work: Work, at: Point) -> tuple[tuple[jax.Array, ...], jax.Array]:
         return _minus_mass(work, way, _where_right(work, way, at))
 
     entropy = over_devices(work, any_way(work.way, at.costs, at.epsilon, by, Way.ROWS), at.epsilon)
-    terms = [jnp.sum(jnp.where(a > 0, a * f, 0)) for a, f in zip(at.weights, at.potentials)]
-    return at.potentials, sum(terms, start=entropy)
+    return at.potentials, sum(values(at.penalties, at.weights, at.potentials), start=entropy)
 
 
 def over_devices(work: Work, parts: Tree, like: jax.Array) -> Tree:
@@ -122,38 +144,52 @@ def over_devices(work: Work, parts: Tree, like: jax.Array) -> Tree:
     return jax.tree.map(lambda part: _numerics.vary(lax.psum(part, work.axis_name), axes), parts)
 
 
-def _solve(plans: Vectors, right: Vectors) -> list[jax.Array]:
-    """x of `marginal_l x_l + sum_m P_lm x_m = right_l`, 0 where the marginal is 0.
+def _solve(
+    marginals: Vectors,
+    change: Callable[[tuple[jax.Array, ...]], Vectors],
+    right: Vectors,
+    more: Sequence[tuple[jax.Array, jax.Array]],
+) -> list[jax.Array]:
+    """x of `marginal_l x_l + sum_m P_lm x_m + more_l x_l = right_l`, 0 where the marginal is 0 and where x is held.
 
-    The system is scaled to ones on its diagonal, and then has eigenvalues from 0 to k. Constants c_l with sum 0
-    added to the x_l change nothing; the solution is the one whose means under the marginals are all equal, by a term
-    that is 0 for it.
+    `change` gives the first two terms, `more` the factor and where x is held. The system is scaled to ones on its
+    diagonal, and then has eigenvalues from 0 to k. Constants c_l with sum 0 added to the x_l of views without more
+    change nothing; the solution is the one whose means under these marginals are all equal, by a term that is 0 for it.
     """
-    index = pairs(len(right))
-    marginals = _marginals(plans)
-    there = [m > 0 for m in marginals]
-    root = [jnp.sqrt(jnp.where(t, m, 1)) for t, m in zip(there, marginals)]
-    unit = [jnp.where(t, r / jnp.sqrt(jnp.sum(m)), 0) for t, r, m in zip(there, root, marginals)]
+    there = [(m > 0) & ~held for m, (_, held) in zip(marginals, more)]
+    root = [jnp.sqrt(jnp.where(t, m + extra, 1)) for t, m, (extra, _) in zip(there, marginals, more)]
+    loose = [jnp.all((extra == 0) & ~held).astype(extra.dtype) for extra, held in more]
+    unit = [
+        jnp.where(t, r / jnp.sqrt(jnp.sum(jnp.square(r), where=t)), 0) * some
+        for t, r, some in zip(there, root, loose)
+    ]
+    count = jnp.maximum(sum(loose[1:], start=loose[0]), 1)
 
-    def divided(vectors: Vectors) -> list[jax.Array]:
-        return [jnp.where(t, x / r, 0) for t, x, r in zip(there, vectors, root)]
+    def divided(vectors: Vectors) -> tuple[jax.Array, ...]:
+        return tuple(jnp.where(t, x / r, 0) for t, x, r in zip(there, vectors, root))
 
-    def system(y: list[jax.Array]) -> list[jax.Array]:
+    def system(y: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         x = divided(y)
-        sums = [jnp.zeros_like(part) for part in y]
-        for plan, (l, m) in zip(plans, index):
-            sums[l] += _numerics.inner("ij,j->i", plan, x[m])
-            sums[m] += _numerics.inner("ij,i->j", plan, x[l])
+        sums = [c + extra * part for c, part, (extra, _) in zip(change(x), x, more)]
         means = [jnp.sum(u * part) for u, part in zip(unit, y)]
-        mean = jnp.mean(jnp.stack(means))
-        return [part + s + (own - mean) * u for part, s, own, u in zip(y, divided(sums), means, unit)]
+        mean = sum(means[1:], start=means[0]) / count
+        return tuple(s + (own - mean) * u for s, own, u in zip(divided(sums), means, unit))
 
     tolerance = float(jnp.finfo(right[0].dtype).eps) ** 0.75
     # By itself, cg has no derivative of a derivative in reverse mode: jax-ml/jax issue 33872.
     y = lax.custom_linear_solve(
         system, divided(right), lambda matvec, b: cg(matvec, b, tol=tolerance)[0], symmetric=True
     )
-    return divided(y)
+    return list(divided(y))
+
+
+def _change_of_marginals(plans: Vectors, x: Vectors) -> list[jax.Array]:
+    """`marginal_l x_l + sum_m P_lm x_m`, that of the marginals by potentials that change by ε x."""
+    sums = [marginal * part for marginal, part in zip(_marginals(plans), x)]
+    for plan, (l, m) in zip(plans, pairs(len(x))):
+        sums[l] += _numerics.inner("ij,j->i", plan, x[m])
+        sums[m] += _numerics.inner("ij,i->j", plan, x[l])
+    return sums
 
 
 def _marginals(plans: Vectors) -> list[jax.Array]:
@@ -176,6 +212,10 @@ def _gradient(work: Work, at: Point) -> Point:
 
 def _minus_mass(work: Work, way: Way, at: Point) -> jax.Array:
     """`-ε mass`; this device's part."""
+    if at.costs.edges:
+        devices = 1 if work.axis_name is None else lax.axis_size(work.axis_name)
+        total = logsumexp(_tree.messages(at.costs, _scaled(at), at.epsilon, 0)[0], axis=0)
+        return -at.epsilon * jnp.exp(total) / devices
     joint = log_joint(work, at.costs, _scaled(at), at.epsilon, groups(len(at.costs.shape))[0], way)
     return -at.epsilon * jnp.sum(jnp.exp(joint))
 
@@ -228,4 +268,4 @@ def _scaled(at: Point) -> tuple[jax.Array, ...]:
 
 def _is_sum_of_two(costs: Geometry) -> bool:
     """Whether the plan is a matrix, its own pair marginal."""
-    return costs.pairwise and len(costs.shape) == 2
+    return costs.pairwise and len(costs.shape) == 2 and not costs.edges

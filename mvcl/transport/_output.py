@@ -1,7 +1,6 @@
 """What the solver returns, and what can be read off it without the tensor of the plan."""
 
 import dataclasses
-import enum
 import math
 from collections.abc import Sequence
 from functools import partial, reduce
@@ -26,21 +25,9 @@ from mvcl.transport._blocks import (
 from mvcl.transport._contraction import groups, joint_marginal, marginals, scaled_potentials
 from mvcl.transport._costs import Barycenter, SphericalBarycenter, place
 from mvcl.transport._geometry import Geometry
-from mvcl.transport._problem import Problem
+from mvcl.transport._problem import Problem, Status
 
 _MOST_ENTRIES = 2**26
-
-
-class Status(enum.IntEnum):
-    """Why the iteration stopped."""
-
-    CONVERGED = 0
-    ITERATION_LIMIT = 1
-    # At the limit, with potentials so large for epsilon that rounding alone moves the marginals by the threshold.
-    ROUNDING = 2
-    NOT_FINITE = 3
-    # Weights that were not known when they were checked are negative, all 0 or of different sums: no plan has them.
-    INFEASIBLE = 4
 
 
 @jax.tree_util.register_dataclass
@@ -53,12 +40,14 @@ class SinkhornOutput:
 
     Attributes:
       potentials: k vectors (n_l,) f, in the unit of the costs; -inf where the weight is 0.
-      dual: scalar, the dual objective `sum_l <a_l, f_l> - epsilon transport_mass`. It never exceeds
-        `min_P <P, C> + epsilon <P, log P - 1>` and meets it at the optimum, to second order in the error.
-      error: scalar, `sum_l ||marginal_l - a_l||_p` of these very potentials, p = `norm_error`.
+      dual: scalar, the dual objective `sum_l <a_l, f_l> - epsilon transport_mass`. It never exceeds the minimum that
+        `Problem` has, and meets it at the optimum, to second order in the error. A view with `tau` or `unmatched` has
+        `ρ <a, 1 - exp(-f / ρ)>` in place of `<a, f>`, and f at most its price.
+      error: scalar, `sum_l ||marginal_l - a_l||_p` of these very potentials, p = `norm_error`. With `tau` a_l is
+        `a_l exp(-f_l / ρ_l)`; what is below it at a point whose f is the price of unmatched weight does not count.
       errors: (max_iterations / inner_iterations,), that error after each `inner_iterations` sweeps; -1 where they were
         not made, inf where epsilon had just changed.
-      transport_mass: scalar, the sum of the plan; that of the weights at the optimum.
+      transport_mass: scalar, the sum of the plan; at the optimum that of the weights that it must have.
       n_iters: int32, sweeps in which every view was updated; the last may have updated half of the views.
       n_passes: int32, passes over the tuples, each for half of the views, with the last, which only measures.
       status: int32, a `Status`.
@@ -117,7 +106,7 @@ class SinkhornOutput:
 
     @property
     def ent_reg_cost(self) -> jax.Array:
-        """ott's value, `sum_l <a_l, f_l> + epsilon (1 - mass)`; it counts `<P, log P>`, epsilon more than `dual`."""
+        """`dual + epsilon`: of ott's `MMSinkhorn` the value, `sum_l <a_l, f_l> + epsilon (1 - mass)`."""
         return self.dual + self.epsilon
 
     @property
@@ -152,8 +141,14 @@ class SinkhornOutput:
         """Scalar, a bound of `<P, C> + epsilon <P, log P - 1>` from above, of a plan whose marginals are the weights.
 
         The solver's plan, every view scaled down to its weights, lacks e_l in the marginals: the product of all e_l is
-        added. The entropy of the sum is bounded by convexity, which costs nothing where the marginals fit.
+        added. The entropy of the sum is bounded by convexity, which costs nothing where the marginals fit. ValueError
+        for a problem with `tau` or `unmatched`.
         """
+        if self.problem.tau is not None or self.problem.unmatched is not None:
+            raise ValueError(
+                "primal_bound and gap need marginals that must be the weights, got a problem with tau or unmatched; "
+                "error says how far the plan is from the solution"
+            )
         (costs, scaled, epsilon), weights = self._plan, self.a_s
         dtype = costs.dtype
         found = marginals(costs, scaled, epsilon)

@@ -1,6 +1,7 @@
 """A problem of optimal transport: its geometry, the weights of the points and epsilon; their checks."""
 
 import dataclasses
+import enum
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ from mvcl.transport._blocks import Tiles, cost_block, default_work, over_blocks
 from mvcl.transport._contraction import groups
 from mvcl.transport._costs import pairs
 from mvcl.transport._geometry import Geometry
+from mvcl.transport._penalties import Penalty
 
 # Relative difference of the sums of weights that is taken for rounding.
 SUMS = 1e-5
@@ -23,21 +25,46 @@ SUMS = 1e-5
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """Entropic optimal transport between k marginals; the solver checks it.
+    r"""Entropic optimal transport between k marginals; the solver checks it.
+
+        min_{P, q >= 0} <P, C> + ε <P, log P - 1> + Σ_l ρ_l KL(P_l + q_l | a_l) + Σ_l λ_l sum(q_l)
+
+    with P_l the marginals, `KL(p|a) = <p, log(p/a) - 1> + sum(a)` and `ρ_l = ε τ_l / (1 - τ_l)`. By default τ_l = 1 and
+    λ_l is infinite: then P_l = a_l. For k = 2 and λ infinite its plan is that of ott's `tau_a` and `tau_b`.
 
     Attributes:
       geometry: the costs.
-      a_s: weights of the points, k vectors (n_l,) in float32 or wider, all of one sum; None, for all or for one of
-        them, is 1/n_l. A point of weight 0 is not there, though its costs must be finite. Values are checked; if they
-        are traced, bad ones have the status `INFEASIBLE`.
+      a_s: weights of the points, k vectors (n_l,) in float32 or wider; None, for all or for one of them, is 1/n_l.
+        Those that the marginals must have are all of one sum. A point of weight 0 is not there, though its costs must
+        be finite. Values are checked; if they are traced, bad ones have the status `INFEASIBLE`.
       epsilon: positive regularisation in the unit of the costs, or an ott `Epsilon`, which starts larger and decays by
         the sweep; the result is always that of its target. None is ott's rule, 1/20 of the standard deviation of the
         costs of all tuples. With a number or None the solver chooses a start (`MMSinkhorn`).
+      tau: None, or τ of each of the k views in [0, 1], without a unit: below 1 the marginal is near its weights, at 0
+        it is free. The entropy adds mass: for a cost of 0, n points of weight 1/n in every view and one τ < 1 the
+        plan has the mass `n^(k ε / (ε + k ρ))`.
+      unmatched: None, or λ of each of the k views: the price >= 0, in the unit of the costs, of a unit of weight that
+        stays unmatched; `jnp.inf` where none may. The transport is then partial: without entropy, a tuple is matched
+        only if its cost is at most the sum of the λ_l. The solution has no derivative by λ.
     """
 
     geometry: Geometry
     a_s: Sequence[ArrayLike | None] | None = None
     epsilon: "ArrayLike | transport.Epsilon | None" = None
+    tau: Sequence[ArrayLike] | None = None
+    unmatched: Sequence[ArrayLike] | None = None
+
+
+class Status(enum.IntEnum):
+    """Why the iteration stopped."""
+
+    CONVERGED = 0
+    ITERATION_LIMIT = 1
+    # At the limit, with potentials so large for epsilon that rounding alone moves the marginals by the threshold.
+    ROUNDING = 2
+    NOT_FINITE = 3
+    # Weights that were not known when they were checked are negative, all 0 or of different sums: no plan has them.
+    INFEASIBLE = 4
 
 
 class Given(NamedTuple):
@@ -49,6 +76,7 @@ class Given(NamedTuple):
     threshold: jax.Array
     init: tuple[jax.Array, ...]
     epsilon_init: jax.Array
+    penalties: tuple[Penalty, ...] | None  # None if every marginal must be the weights
 
 
 @jax.jit
@@ -82,8 +110,10 @@ def _variance(costs: Geometry) -> jax.Array:
     return jnp.var(mean) + jnp.mean(variance)
 
 
-def checked_weights(a_s: Sequence[ArrayLike | None] | None, costs: Geometry) -> tuple[jax.Array, ...]:
-    """The weights of all points, in the dtype of the costs."""
+def checked_weights(
+    a_s: Sequence[ArrayLike | None] | None, costs: Geometry, fixed: Sequence[bool]
+) -> tuple[jax.Array, ...]:
+    """The weights of all points, in the dtype of the costs; `fixed` are the views whose marginals they must be."""
     given = [None] * len(costs.shape) if a_s is None else _checks.several("a_s", a_s)
     if len(given) != len(costs.shape):
         raise ValueError(f"a_s must hold the weights of {len(costs.shape)} views, got {len(given)}")
@@ -108,6 +138,7 @@ def checked_weights(a_s: Sequence[ArrayLike | None] | None, costs: Geometry) -> 
             sums[l] = float(exact.sum())
             if not sums[l] > 0:
                 raise ValueError(f"a_s[{l}] must have a positive weight, got {n} zeros")
+    sums = {l: total for l, total in sums.items() if fixed[l]}
     if sums and max(sums.values()) - min(sums.values()) > SUMS * max(sums.values()):
         found = ", ".join(f"{total:.6g} for view {l}" for l, total in sums.items())
         raise ValueError(f"a_s must have the same sum in every view, got {found}")
@@ -130,7 +161,7 @@ def first_potentials(init: Sequence[ArrayLike] | None, costs: Geometry) -> tuple
 
 def padded(problem: Given, axis_name: str | None) -> Given:
     """The problem with points of weight 0 for a first view of each group that the devices divide."""
-    if axis_name is None:
+    if axis_name is None or problem.costs.edges:
         return problem
     devices, shape = lax.axis_size(axis_name), problem.costs.shape
     first = [group[0] for group in groups(len(shape))]

@@ -10,12 +10,13 @@ import jax.numpy as jnp
 from jax import lax
 
 from mvcl import _numerics
+from mvcl.transport import _tree
 from mvcl.transport._blocks import Vectors, Way, Work, any_way, logsumexp, row_offset
 from mvcl.transport._contraction import Kernels, groups, kernels_of, log_joint, scaled_potentials
 from mvcl.transport._derivatives import Point, over_devices, potentials_of, slope
 from mvcl.transport._geometry import Geometry
-from mvcl.transport._output import Status
-from mvcl.transport._problem import SUMS, Given
+from mvcl.transport._penalties import Penalty, values
+from mvcl.transport._problem import SUMS, Given, Status
 
 
 class Options(NamedTuple):
@@ -55,13 +56,12 @@ def _(options: Options, primals: tuple[Given], tangents: tuple[Given]) -> tuple[
     """Danskin: the derivative of the dual objective at frozen potentials."""
     (problem,), (change,) = primals, tangents
     out = minimum(options, problem)
-    at = Point(problem.costs, problem.epsilon, out.potentials, problem.weights)
+    at = Point(problem.costs, problem.epsilon, out.potentials, problem.weights, problem.penalties)
     at = at._replace(potentials=potentials_of(options.work, at))
     by_arrays, by_epsilon = over_devices(options.work, slope(options.work, at), problem.epsilon)
     terms = [jnp.sum(d * t) for d, t in zip(by_arrays, change.costs.arrays)]
-    terms += [
-        jnp.sum(jnp.where(a > 0, f * t, 0)) for f, a, t in zip(at.potentials, problem.weights, change.weights)
-    ]
+    of_views = lambda penalties, weights: values(penalties, weights, at.potentials)  # noqa: E731
+    terms += jax.jvp(of_views, (problem.penalties, problem.weights), (change.penalties, change.weights))[1]
     total = sum(terms, start=by_epsilon * change.epsilon)
     return out, jax.tree.map(jnp.zeros_like, out)._replace(dual=total)
 
@@ -103,17 +103,18 @@ def _iterate(options: Options, problem: Given) -> End:
     status = jnp.where(rounded, Status.ROUNDING, Status.ITERATION_LIMIT)
     status = jnp.where(converged, Status.CONVERGED, status)
     status = jnp.where(jnp.all(jnp.stack(finite)), status, Status.NOT_FINITE)
-    status = jnp.where(_feasible(problem.weights), status, Status.INFEASIBLE)
-    terms = [jnp.sum(a * f) for a, f in zip(problem.weights, end.potentials)]
+    status = jnp.where(_feasible(problem.weights, problem.penalties), status, Status.INFEASIBLE)
+    terms = values(problem.penalties, problem.weights, end.potentials)
     dual = sum(terms, start=-problem.epsilon * end.mass)
     return End(end.potentials, dual, end.error, end.errors, end.mass, end.passes, status)
 
 
-def _feasible(weights: Vectors) -> jax.Array:
+def _feasible(weights: Vectors, penalties: Sequence[Penalty] | None) -> jax.Array:
     """What `checked_weights` checks, for weights that were traced then."""
     sums, least = (jnp.stack([of(a) for a in weights]) for of in (jnp.sum, jnp.min))
-    low, high = jnp.min(sums), jnp.max(sums)
-    return jnp.all(least >= 0) & (low > 0) & (high - low <= SUMS * high)
+    fixed = True if penalties is None else jnp.stack([p.fixed for p in penalties])
+    low, high = jnp.min(sums, where=fixed, initial=jnp.inf), jnp.max(sums, where=fixed, initial=0)
+    return jnp.all(least >= 0) & jnp.all(sums > 0) & (high - low <= SUMS * high)
 
 
 def _start(options: Options, problem: Given) -> _Carry:
@@ -144,14 +145,20 @@ def _pass(options: Options, way: Way, kernels: Kernels | None, problem: Given, c
     def update(
         group: tuple[int, ...], costs: Geometry, potentials: tuple[jax.Array, ...], eps: jax.Array
     ) -> tuple[tuple[jax.Array, ...], jax.Array, jax.Array, jax.Array]:
+        fits = [
+            Fit(weights[view], potentials[view], eps, problem.penalties and problem.penalties[view])
+            for view in group
+        ]
         scaled = scaled_potentials(potentials, weights, eps)
-        joint = log_joint(options.work, costs, scaled, eps, group, way, kernels)
-        of_group = [weights[view] for view in group]
-        steps, before, after, mass = _update(options.work, joint, of_group, options.norm_error)
+        if costs.edges:
+            found, *rest = _update_of_tree(options, costs, scaled, fits, group)
+        else:
+            joint = log_joint(options.work, costs, scaled, eps, group, way, kernels)
+            found, *rest = _update(options.work, joint, fits, options.norm_error)
         updated = list(potentials)
-        for view, step in zip(group, steps):
-            updated[view] = potentials[view] + eps * step
-        return tuple(updated), before, after, mass
+        for view, fit in zip(group, found):
+            updated[view] = fit.potentials
+        return tuple(updated), *rest
 
     updates = [partial(update, group) for group in both]
     updated, before, after, mass = lax.switch(carry.passes % 2, updates, costs, carry.potentials, eps)
@@ -178,31 +185,72 @@ def _pass(options: Options, way: Way, kernels: Kernels | None, problem: Given, c
     )
 
 
+class Fit(NamedTuple):
+    """A view, as its step takes it."""
+
+    weights: jax.Array
+    potentials: jax.Array
+    epsilon: jax.Array
+    penalty: Penalty | None
+
+    def step(self, log_marginal: jax.Array) -> tuple["Fit", jax.Array]:
+        """The view after its step, and the change (n_l,) of its potentials over ε."""
+        change = jnp.where(self.weights > 0, _log_weights(self.weights) - log_marginal, 0)
+        potentials = self.potentials + self.epsilon * change
+        if self.penalty is not None:
+            potentials = self.penalty.step(potentials, self.epsilon)
+            change = (potentials - self.potentials) / self.epsilon
+        return self._replace(potentials=potentials), change
+
+    def away(self, marginal: jax.Array) -> jax.Array:
+        """How much each point's part of the marginal is off."""
+        if self.penalty is None:
+            return jnp.abs(marginal - self.weights)
+        return self.penalty.away(marginal, self.weights, self.potentials)
+
+
 def _update(
-    work: Work, joint: jax.Array, weights: Vectors, norm_error: float
-) -> tuple[list[jax.Array], jax.Array, jax.Array, jax.Array]:
+    work: Work, joint: jax.Array, fits: Sequence[Fit], norm_error: float
+) -> tuple[list[Fit], jax.Array, jax.Array, jax.Array]:
     """Sinkhorn's step for the views of a group, one after the other, from the logarithm of their joint marginal.
 
-    Returns the steps (n_l,) of the potentials over ε, the group's error before and after them, and the mass before.
+    Returns the views after it, the group's error before and after, and the mass before.
     """
     rank = joint.ndim
     first = _marginal(work, joint, 0, logsumexp)
     linear = jnp.exp(joint)
     marginals = [jnp.exp(first)] + [_marginal(work, linear, axis, jnp.sum) for axis in range(1, rank)]
     zero = _numerics.vary(jnp.zeros((), joint.dtype), _numerics.varying(joint))
-    before = distance(marginals, weights, norm_error, zero)
-    steps = []
-    for axis, a in enumerate(weights):
+    before = distance(marginals, fits, norm_error, zero)
+    fits = list(fits)
+    for axis, fit in enumerate(fits):
         found = first if axis == 0 else _marginal(work, joint, axis, logsumexp)
-        change = jnp.where(a > 0, _log_weights(a) - found, 0)
-        steps.append(change)
+        fits[axis], change = fit.step(found)
         if axis == 0:
-            change = lax.dynamic_slice_in_dim(change, row_offset(work, len(a)), joint.shape[0])
+            change = lax.dynamic_slice_in_dim(change, row_offset(work, len(change)), joint.shape[0])
         joint = joint + change.reshape([-1 if other == axis else 1 for other in range(rank)])
     # The view updated last fits.
     linear = jnp.exp(joint)
     fitted = [_marginal(work, linear, axis, jnp.sum) for axis in range(rank - 1)]
-    return steps, before, distance(fitted, weights, norm_error, zero), jnp.sum(marginals[0])
+    return fits, before, distance(fitted, fits, norm_error, zero), jnp.sum(marginals[0])
+
+
+def _update_of_tree(
+    options: Options, costs: Geometry, scaled: Vectors, fits: Sequence[Fit], group: Sequence[int]
+) -> tuple[list[Fit], jax.Array, jax.Array, jax.Array]:
+    """The same by messages along the edges; those that two views share are computed once, by the compiler."""
+
+    def marginals_of(views: Sequence[int]) -> list[jax.Array]:
+        return [jnp.exp(_tree.messages(costs, scaled, epsilon, view)[0]) for view in views]
+
+    scaled, fits, epsilon = list(scaled), list(fits), fits[0].epsilon
+    marginals = marginals_of(group)
+    before = distance(marginals, fits, options.norm_error, 0 * epsilon)
+    for place, view in enumerate(group):
+        fits[place], change = fits[place].step(_tree.messages(costs, scaled, epsilon, view)[0])
+        scaled[view] += change
+    after = distance(marginals_of(group[:-1]), fits, options.norm_error, 0 * epsilon)
+    return fits, before, after, jnp.sum(marginals[0])
 
 
 def _log_weights(a: jax.Array) -> jax.Array:
@@ -225,10 +273,10 @@ def _marginal(work: Work, joint: jax.Array, axis: int, total: Callable[..., jax.
 
 
 def distance(
-    marginals: Sequence[jax.Array], weights: Vectors, norm_error: float, zero: jax.Array
+    marginals: Sequence[jax.Array], fits: Sequence[Fit], norm_error: float, zero: jax.Array
 ) -> jax.Array:
     """sum_l ||marginal_l - a_l||_p."""
-    away = [jnp.abs(m - a) for m, a in zip(marginals, weights)]
+    away = [fit.away(m) for m, fit in zip(marginals, fits)]
     if norm_error == 1:
         return sum([jnp.sum(x) for x in away], start=zero)
     return sum([jnp.sum(x**norm_error) ** (1 / norm_error) for x in away], start=zero)

@@ -17,8 +17,9 @@ from mvcl.transport._contraction import marginals, scaled_potentials
 from mvcl.transport._costs import CostName, PairForm
 from mvcl.transport._derivatives import Point, implicit
 from mvcl.transport._geometry import Geometry, TupleCost, check_operations
-from mvcl.transport._output import SinkhornOutput, Status
-from mvcl.transport._problem import Given, Problem
+from mvcl.transport._output import SinkhornOutput
+from mvcl.transport._penalties import checked_penalties
+from mvcl.transport._problem import Given, Problem, Status
 
 # Without a schedule of the caller's: where the exponents of a pair have a spread above the first number, epsilon starts
 # where they have the second, and decays so by the sweep. Ours.
@@ -65,14 +66,16 @@ class MMSinkhorn:
 
     by Sinkhorn's iteration `f_l <- f_l - ε (LSE_l((sum f - C) / ε) - log a_l)`, view after view. Piran 2024
     (ICML), Eqs. 8 to 11 and Algorithm 1, which drops `f_l +`. Fields, defaults and call are those of ott's
-    `MMSinkhorn`; with a constant epsilon so are the iterates.
+    `MMSinkhorn`; with a constant epsilon so are the iterates. Where a `Problem` has penalties, the step ends with
+    `f_l <- min(f_l / (1 + ε / ρ_l), λ_l)`.
 
     Where the spread of a pair's costs, max - min, is more than 128 times epsilon, epsilon starts at a fifth of the
     spread and decays by 3/4 a sweep; not with `init`, an ott `Epsilon` or a cost that is a function of a sum.
 
     The gradient of `dual` is Danskin's: `P` with respect to C, `<P, log P - 1>` with respect to ε, f_l with respect
     to a_l (0 where a_l is 0), at the potentials the iteration ended with; exact at the optimum. A direction in the
-    weights must leave the sums of all views equal. Further derivatives, in both modes, differentiate the potentials
+    weights must leave the sums of all views equal. With τ it is the derivative of the objective of `Problem`, in which
+    ρ_l depends on ε and τ_l. Further derivatives, in both modes, differentiate the potentials
     implicitly; before convergence they are those of the plan at hand, as if it were the optimum. `jax.jvp` of
     `jax.grad` holds k(k-1)/2 matrices (n_l, n_m) more, `jax.grad` of `jax.grad` numbers of n_1 ... n_k / max n_l. Under
     `vmap` the problems are solved one after the other.
@@ -131,7 +134,8 @@ class MMSinkhorn:
         axis_name = self.axis_name
         axes = frozenset(jax.tree.leaves(axis_name)).union(*map(_numerics.varying, jax.tree.leaves(given)))
         shared = jax.tree.map(lambda x: _numerics.vary(x, axes), given)
-        found = (self._end_of_tree if given.costs.edges else self._end)(options, shared)
+        by_edges = given.costs.edges and given.penalties is None
+        found = (self._end_of_tree if by_edges else self._end)(options, shared)
         dual, parts = found.dual, (found, problem.geometry, given.weights)
         rest, geometry, weights = jax.tree.map(lax.stop_gradient, parts) if self.use_danskin else parts
         if axis_name is not None:
@@ -152,7 +156,7 @@ class MMSinkhorn:
             n_passes=(rest.passes + 1).astype(jnp.int32),
             status=rest.status.astype(jnp.int32),
             threshold=lax.stop_gradient(given.threshold),
-            problem=Problem(geometry, weights, given.epsilon),
+            problem=dataclasses.replace(problem, geometry=geometry, a_s=weights, epsilon=given.epsilon),
             inner_iterations=self.inner_iterations,
             use_danskin=self.use_danskin,
         )
@@ -163,7 +167,7 @@ class MMSinkhorn:
         found = _sinkhorn.solve(options, padded)
         rest = jax.tree.map(lax.stop_gradient, found)._replace(dual=found.dual)
         if not self.use_danskin:
-            at = Point(padded.costs, padded.epsilon, rest.potentials, padded.weights)
+            at = Point(padded.costs, padded.epsilon, rest.potentials, padded.weights, padded.penalties)
             potentials, dual = implicit(options.work, at)
             rest = rest._replace(potentials=potentials, dual=dual)
         return rest._replace(potentials=tuple(f[: len(a)] for f, a in zip(rest.potentials, given.weights)))
@@ -185,7 +189,8 @@ class MMSinkhorn:
         held, held_costs, held_weights = jax.tree.map(lax.stop_gradient, (potentials, costs, weights))
         epsilon = lax.stop_gradient(given.epsilon)
         found = marginals(held_costs, scaled_potentials(held, held_weights, epsilon), epsilon)
-        error = _sinkhorn.distance(found, held_weights, options.norm_error, 0 * epsilon)
+        fits = [_sinkhorn.Fit(a, f, epsilon, None) for a, f in zip(held_weights, held)]
+        error = _sinkhorn.distance(found, fits, options.norm_error, 0 * epsilon)
         worst = reduce(jnp.maximum, [end.status for end in ends])
         ended = jnp.maximum(worst, Status.ITERATION_LIMIT)
         made = reduce(jnp.maximum, [end.errors for end in ends]) >= 0
@@ -206,11 +211,12 @@ class MMSinkhorn:
             raise ValueError(f"threshold must be >= 0, got {self.threshold}")
         block_size, costs = _checks.block_size(self.block_size), problem.geometry.bare
         check_operations(costs, _checks.real("max_operations", self.max_operations, positive=True))
-        weights = _problem.checked_weights(problem.a_s, costs)
         epsilon = _problem.default_epsilon(costs) if problem.epsilon is None else problem.epsilon
         given = isinstance(epsilon, transport.Epsilon)
         schedule: Any = epsilon if given else transport.Epsilon(epsilon, 1.0, _DECAY)
         target = _checks.scalar("epsilon", schedule.target, costs.dtype, positive=True)
+        penalties, fixed = checked_penalties(problem.tau, problem.unmatched, len(costs.shape), target)
+        weights = _problem.checked_weights(problem.a_s, costs, fixed)
         work = default_work() if block_size is None else Work(block_size * max(costs.shape))
         way = _way(costs, schedule.target)
         start = jnp.asarray(schedule.init, costs.dtype)
@@ -227,7 +233,7 @@ class MMSinkhorn:
         )
         threshold = jnp.asarray(self.threshold, costs.dtype)
         first = _problem.first_potentials(init, costs)
-        return options, Given(costs, weights, target, threshold, first, start)
+        return options, Given(costs, weights, target, threshold, first, start, penalties)
 
 
 def _way(costs: Geometry, epsilon: ArrayLike) -> Way | None:

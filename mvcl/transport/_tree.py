@@ -36,6 +36,11 @@ def messages(
     return sums[root], {edge: found[edge] for edge in edges}
 
 
+def marginals(costs: Geometry, scaled: Vectors, epsilon: jax.Array) -> tuple[jax.Array, ...]:
+    """Those of all views; messages that two share are computed once, by the compiler."""
+    return tuple(jnp.exp(messages(costs, scaled, epsilon, view)[0]) for view in range(len(scaled)))
+
+
 def joint_marginal(costs: Geometry, scaled: Vectors, epsilon: jax.Array, views: tuple[int, ...]) -> jax.Array:
     """Marginal of the plan on one view or two, in their order."""
     log_root, sides = messages(costs, scaled, epsilon, views[0])

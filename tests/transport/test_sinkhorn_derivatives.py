@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from parametrize import some
 
-from mvcl.transport import Geometry
-from tests.transport import tensors
+from mvcl.transport import Geometry, Problem
+from tests.transport import tensors, test_penalties
 
 TIGHT = {"threshold": 1e-13, "max_iterations": 5000}
 STEP = 1e-5
@@ -84,6 +84,25 @@ def test_points_weights_and_epsilon(x64, rng, case, order):
         return tensors.solution(points, a_s=a_s, epsilon=epsilon, **options, **TIGHT).dual
 
     check(loss, (z, logits, jnp.asarray(0.3)), rng, order)
+
+
+@pytest.mark.parametrize("order", some([1, 2], fast=[1]))
+@pytest.mark.parametrize("case", some(test_penalties.CASES, fast=test_penalties.CASES[4:5]))
+def test_penalised_marginals(x64, rng, case, order):
+    """By the costs, weights of any sum, epsilon and tau."""
+    kind, tau, unmatched = case
+    costs, _, a_s = test_penalties.draw(rng, kind)
+    soft = [l for l, t in enumerate(tau or ()) if 0 < t < 1]
+
+    def loss(x):
+        costs, changes, epsilon, taus = x
+        weights = [a * jnp.exp(changes[soft.index(l)]) if l in soft else a for l, a in enumerate(a_s)]
+        given = tau and [taus[soft.index(l)] if l in soft else t for l, t in enumerate(tau)]
+        geometry = test_penalties.made(kind, costs)
+        return test_penalties.TIGHT.solve(Problem(geometry, weights, epsilon, given, unmatched)).dual
+
+    changes, taus = [jnp.zeros_like(a_s[l]) for l in soft], [jnp.asarray(tau[l]) for l in soft]
+    check(loss, (costs, changes, jnp.asarray(test_penalties.EPSILON), taus), rng, order)
 
 
 @pytest.mark.parametrize("spread", some([1.0, 1000.0, None], fast=[None]))
