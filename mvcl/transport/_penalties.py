@@ -69,10 +69,10 @@ def checked_penalties(
         if len(given) != k:
             raise ValueError(f"{name} must hold a number for each of {k} views, got {len(given)}")
         for l, x in enumerate(given):
-            traced = isinstance(x, jax.core.Tracer)
-            if not traced and not 0 <= float(x) <= least:
+            number = None if isinstance(x, jax.core.Tracer) else float(x)  # type: ignore[arg-type]
+            if number is not None and not 0 <= number <= least:
                 raise ValueError(f"{name}[{l}] must be from 0 to {least:g}, got {x}")
-            fixed[l] &= not traced and float(x) == least
+            fixed[l] &= number == least
         numbers[name] = [jnp.asarray(x, epsilon.dtype) for x in given]
     some = [jnp.where(t > 0, t, 1) for t in numbers["tau"]]
     slack = [jnp.where(t > 0, (1 - s) / (s * epsilon), jnp.inf) for t, s in zip(numbers["tau"], some)]

@@ -145,20 +145,18 @@ def _pass(options: Options, way: Way, kernels: Kernels | None, problem: Given, c
     def update(
         group: tuple[int, ...], costs: Geometry, potentials: tuple[jax.Array, ...], eps: jax.Array
     ) -> tuple[tuple[jax.Array, ...], jax.Array, jax.Array, jax.Array]:
-        fits = [
-            Fit(weights[view], potentials[view], eps, problem.penalties and problem.penalties[view])
-            for view in group
-        ]
+        penalties = problem.penalties or (None,) * len(weights)
+        fits = [Fit(weights[view], potentials[view], eps, penalties[view]) for view in group]
         scaled = scaled_potentials(potentials, weights, eps)
         if costs.edges:
-            found, *rest = _update_of_tree(options, costs, scaled, fits, group)
+            fits, before, after, mass = _update_of_tree(options, costs, scaled, fits, group)
         else:
             joint = log_joint(options.work, costs, scaled, eps, group, way, kernels)
-            found, *rest = _update(options.work, joint, fits, options.norm_error)
+            fits, before, after, mass = _update(options.work, joint, fits, options.norm_error)
         updated = list(potentials)
-        for view, fit in zip(group, found):
+        for view, fit in zip(group, fits):
             updated[view] = fit.potentials
-        return tuple(updated), *rest
+        return tuple(updated), before, after, mass
 
     updates = [partial(update, group) for group in both]
     updated, before, after, mass = lax.switch(carry.passes % 2, updates, costs, carry.potentials, eps)
