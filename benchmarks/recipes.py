@@ -38,7 +38,7 @@ def row(recipe: str, e: training.Estimate) -> str:
     relative = "" if e.relative_compute is None else f"{e.relative_compute:.3g}"
     cells = [
         link(recipe),
-        f"{e.examples:,} x {e.views}",
+        f"{e.config.examples:,} x {e.config.views.k}",
         f"{e.encoder_parameters:,}",
         f"{e.head_parameters:,}",
         f"{e.flops / 1e9:,.1f}",

@@ -46,7 +46,7 @@ GIVEN = ("Tables", "Sentiment", "Eeg", "DigitsViews", "GaussianViews")
 OFF: dict[str, dict[str, Any]] = {
     "Train": {"ema": 0.0, "group": None, "initial": None},
     "Optimizer": {"clip_norm": None, "end_weight_decay": None},
-    "Views": {"global_views": None, "policies": (), "round_to": None},
+    "Views": {"global_views": None, "policies": ()},
     "MultiEncoder": {"fusion": None, "encoders": ()},
     "Sem": {"paper": False, "as_released": False},
     "Supervised": {"encoders": (), "regression": "absolute"},
@@ -89,7 +89,7 @@ IDLE: dict[str, list[tuple[set[str], Callable[[Any], bool]]]] = {
     "Views": [
         ({"local_policy"}, lambda c: c.global_views is None),
         ({"policy", "local_policy"}, lambda c: bool(c.policies)),
-        ({"reference_views", "round_to"}, lambda c: c.strategy == "growing"),
+        ({"reference_views"}, lambda c: c.strategy == "growing"),
     ],
     "Train": [({"epochs"}, lambda c: c.steps is not None), ({"steps"}, lambda c: c.steps is None)],
     "Optimizer": [

@@ -33,7 +33,7 @@ def _table(caption: str, headings: Sequence[str], columns: Iterable[str], **othe
 
 def of_run(run: Run) -> Table:
     """The evaluation table of one run."""
-    columns = run.evaluation["column"].unique().tolist()
+    columns = run.evaluation["column"].unique()
     rows = [([row], _cells(results, columns)) for row, results in run.evaluation.groupby("row", sort=False)]
     at = "" if run.step is None else f" at step {run.step}"
     return _table(f"Measured{at}", [""], columns, rows=rows, kind="first")
@@ -109,17 +109,20 @@ def groups(runs: Sequence[Run], names: Sequence[str]) -> list[Group]:
     return named
 
 
-def changed(runs: Sequence[Run], of: Sequence[Group]) -> dict[str, list[Any]]:
-    """Field -> value of each group, of the fields in which the groups differ; `...` if a group has no such field."""
+def changed(runs: Sequence[Run], of: Sequence[Group]) -> dict[str, list[str]]:
+    """Field -> value of each group as text, of the fields in which the groups differ; – where a group has none."""
     configs = [_fields(runs[places[0]])[1] for _, places, _ in of]
     fields = {field: [config.get(field, ...) for config in configs] for all_of in configs for field in all_of}
-    return {field: values for field, values in fields.items() if any(value != values[0] for value in values)}
+    return {
+        field: ["–" if value is ... else short(value) for value in values]
+        for field, values in fields.items()
+        if any(value != values[0] for value in values)
+    }
 
 
 def _fields(run: Run) -> tuple[int | None, dict[str, Any]]:
     """The seed of a run, and the fields of its configuration in which the runs of a group are equal."""
-    seed = run.fields.get("train.seed")
-    free = training.free("seeds")  # these change no result
+    seed, free = run.fields.get("train.seed"), training.free("seeds")  # these change no result
     rest = {field: value for field, value in run.fields.items() if not field.startswith(free)}
     return seed if type(seed) is int else None, rest
 

@@ -39,19 +39,15 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> Path:
     runs = [read_run(_buckets.path(path)) for path in track(run_dirs, "reading runs", len(run_dirs), "runs")]
     names, several = _names([run.path for run in runs]), len(runs) > 1
     of = [(name if several else "", run) for name, run in zip(names, runs)]
-    missing = [(name, *item) for name, run in of for item in run.missing if not several or item[0] != IMAGES]
-    times = [(name, _time(run.seconds)) for name, run in of if run.seconds]
-    configs = [(name, run.config) for name, run in zip(names, runs) if run.config]
-    shown = _several_runs(runs, names) if several else _one_run(runs[0], names[0])
     script = (resources.files("mvcl.report") / "templates" / "sort.js").read_text()
     text = _TEMPLATES.get_template("page.html").render(
-        shown,
+        _several_runs(runs, names) if several else _one_run(runs[0], names[0]),
         several=several,
         protocols=_compare.protocols(runs, names),
-        pairs=_pairs(runs, names) if any(run.refreshes for run in runs) else [],
-        missing=missing,
-        times=times,
-        configs=configs,
+        pairs=_pairs(runs, names),
+        missing=[(n, *item) for n, run in of for item in run.missing if not several or item[0] != IMAGES],
+        times=[(name, _time(run.seconds)) for name, run in of if run.seconds],
+        configs=[(name, run.config) for name, run in zip(names, runs) if run.config],
         contents=[],
         variables=_figures.VARIABLES,
         script=Markup(script),
@@ -83,9 +79,9 @@ def _time(seconds: Mapping[str, float]) -> str:
 
 
 def _one_run(run: Run, name: str) -> dict[str, object]:
-    config, own = run.config or {}, {"encoder"} if run.refreshes else set()  # the method has its own encoders
-    of = {key: value for key, value in config.items() if isinstance(value, Mapping) and key not in own}
-    shown = [of[key] for key in ("data", "encoder", "objective", "method") if key in of]
+    own = "" if run.refreshes else "encoder"  # a method with refreshes has its own encoders
+    of = {key: value for key, value in (run.config or {}).items() if isinstance(value, Mapping)}
+    shown = [of[key] for key in ("data", own, "objective", "method") if key in of]
     parts = [str(value.get("name") or kind(value)) for value in shown if kind(value)]
     if "k" in (views := of.get("views", {})):
         parts.append(f"{views['k']} views")
@@ -109,10 +105,7 @@ def _one_run(run: Run, name: str) -> dict[str, object]:
 def _several_runs(runs: Sequence[Run], names: Sequence[str]) -> dict[str, object]:
     groups = _compare.groups(runs, names)
     group_names = [name for name, *_ in groups]
-    different = {
-        field: ["–" if value is ... else _compare.short(value) for value in values]
-        for field, values in _compare.changed(runs, groups).items()
-    }
+    different = _compare.changed(runs, groups)
     parts = [name for name in different if not any(name.startswith(f"{other}.") for other in different)]
     fields = {name: different[name] for name in parts[:_FIELDS]}
     return _compare.several(runs, names, groups, fields) | {
@@ -133,11 +126,10 @@ def _tiles(run: Run) -> list[tuple[str, str, str]]:
     loss, chance = (_figures.last(_figures.series(run.log, key)) for key in ("loss", "chance"))
     if loss is not None:
         tiles.append(("last loss", f"{loss:.4g}", "" if chance is None else f"chance {chance:.4g}"))
-    values = run.evaluation.set_index(["row", "column"])["value"].dropna()
-    for (row, column), value in values.items():
-        if row == "trained encoder":
-            raw = values.get(("raw input", column))
-            tiles.append((column, f"{value:.3f}", "" if raw is None else f"raw input {raw:.3f}"))
+    values = {row: of.set_index("column")["value"].dropna() for row, of in run.evaluation.groupby("row")}
+    raws = values.get("raw input", {})
+    for column, value in values.get("trained encoder", {}).items():
+        tiles.append((column, f"{value:.3f}", f"raw input {raws[column]:.3f}" if column in raws else ""))
     rates = _figures.series(run.log, "views_per_second")
     if rates.notna().any():
         tiles.append(("views per second", f"{rates.median():,.0f}", "median"))
@@ -149,9 +141,8 @@ def _weights(run: Run) -> dict[str, object]:
     steps, every = run.refreshes["weights"]
     shown = np.linspace(0, len(steps) - 1, min(len(steps), _MATRICES)).round().astype(int)
     names, shade = _view_names(run, every.shape[1]), _SHADE / max(1e-9, every[shown].max())
-    frames = [(f"from step {steps[i]}", pd.DataFrame(every[i], names, names)) for i in shown]
-    tables = [_compare.of_frame(caption, frame, ".3f", shade) for caption, frame in frames]
-    return {"tables": tables, "computed": len(steps)}
+    frames = {f"from step {steps[i]}": pd.DataFrame(every[i], names, names) for i in shown}
+    return {"tables": [_compare.of_frame(*of, ".3f", shade) for of in frames.items()], "computed": len(steps)}
 
 
 def _clusters(run: Run, labels: np.ndarray) -> dict[str, object] | None:

@@ -1,7 +1,6 @@
 """Read run folders, complete or not, into plain values."""
 
 import fcntl
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,13 +11,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from mvcl import _buckets, _files
+from mvcl import _buckets, _files, training
 from mvcl.report import _figures
 
 IMAGES = "The images of the views"
 _EXAMPLES = 8  # rows of the grid of views
 _WIDTH, _MIN_WIDTH = 72, 24  # of a picture in the grid, pixels
 _RESULT = ["row", "column", "value", "deviation", "protocol", "better"]
+_GEOMETRY = {"step": int, "split": str, "examples": int}
 
 
 @dataclass
@@ -126,32 +126,20 @@ def _classes(data: Mapping[str, np.ndarray], labels: np.ndarray) -> list[str]:
     return [str(names.get(label, f"class {label}")) for label in labels]
 
 
-def _lines(file: Path) -> list[tuple[int, dict[str, Any]]]:
-    """Step and content of the lines that are whole; a killed run may leave an incomplete one."""
-    found = []
-    for line in file.read_bytes().decode(errors="replace").splitlines():
-        try:
-            record = json.loads(line, parse_constant=lambda _: math.inf)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(record, dict) and type(step := record.pop("step", None)) is int:
-            found.append((step, record))
-    return found
-
-
 def _log(file: Path) -> pd.DataFrame:
+    rows = [row for row in training.read_log(file) if "step" in row]
+    _need(bool(rows), "no line has a step")
+    # A number that was not finite is infinite here; nothing is what a step has not.
     numbers = [
-        {"step": step} | {name: value for name, value in record.items() if type(value) in (int, float)}
-        for step, record in _lines(file)
+        {k: math.inf if v != v else v for k, v in row.items() if type(v) in (int, float)} for row in rows
     ]
-    _need(bool(numbers), "no line has a step")
     return pd.DataFrame(numbers, dtype=float).groupby("step").last()  # a resumed run repeats some steps
 
 
 def _refreshes(file: Path) -> dict[str, tuple[list[int], np.ndarray]]:
-    looks, found = dict(sorted(_lines(file), key=lambda line: line[0])), {}
+    looks, found = {row["step"]: row for row in training.read_log(file) if "step" in row}, {}
     for name, kinds in {"weights": "if", "clusters": "i", "cosines": "if", "losses": "if"}.items():
-        of = {step: record[name] for step, record in looks.items() if name in record}
+        of = {step: looks[step][name] for step in sorted(looks) if name in looks[step]}
         if of:
             arrays = np.array(list(of.values()))
             fit = arrays.ndim == 3 and arrays.size > 0 and arrays.dtype.kind in kinds
@@ -163,8 +151,7 @@ def _refreshes(file: Path) -> dict[str, tuple[list[int], np.ndarray]]:
 
 def _seconds(file: Path) -> dict[str, float]:
     found = {phase: float(seconds) for phase, seconds in _files.read_json(file).items()}
-    fit = all(0 <= seconds < 1e12 for seconds in found.values())
-    _need(fit, f"seconds must be finite and not negative, got {found}")
+    _need(all(0 <= s < 1e12 for s in found.values()), f"seconds must be finite and not negative, got {found}")
     return found
 
 
@@ -214,25 +201,16 @@ def _geometry(file: Path) -> dict[str, Any]:
     `rows`, a view or a summary of views -> measure -> value; `views`; `spectra`, a view or all views -> eigenvalues of
     the covariance, largest first; `alignment` (k, k), NaN where it is not defined; `positives` and `negatives`, counts
     of their cosines in equal bins from -1 to 1.
-
-    Raises:
-      ValueError: it is damaged, or of another kind.
     """
-    with _files.reading(file, "geometry of a run"):
-        content = _files.read_json(file)
-        outputs = {name: _output(plain) for name, plain in content["outputs"].items()}
-        _need(bool(outputs), "it has no outputs")
-        step, examples = int(content["step"]), int(content["examples"])
-        return {"step": step, "split": str(content["split"]), "examples": examples, "outputs": outputs}
-
-
-def _output(plain: Mapping[str, Any]) -> dict[str, Any]:
-    views = [str(view) for view in plain["views"]]
-    return {
-        "rows": {row: {measure: float(x) for measure, x in of.items()} for row, of in plain["rows"].items()},
-        "views": views,
-        "spectra": {row: np.ravel(s["eigenvalues"]).astype(float) for row, s in plain["spreads"].items()},
-        # null becomes NaN
-        "alignment": np.array(plain["alignment"], float).reshape(len(views), len(views)),
-        **{key: np.ravel(plain[key]).astype(float) for key in ("positives", "negatives")},
-    }
+    content, outputs = _files.read_json(file), {}
+    for name, plain in content["outputs"].items():
+        views = [str(view) for view in plain["views"]]
+        outputs[name] = {
+            "rows": {row: {m: float(x) for m, x in of.items()} for row, of in plain["rows"].items()},
+            "views": views,
+            "spectra": {row: np.ravel(s["eigenvalues"]).astype(float) for row, s in plain["spreads"].items()},
+            "alignment": np.array(plain["alignment"], float).reshape(len(views), len(views)),  # null: NaN
+            **{key: np.ravel(plain[key]).astype(float) for key in ("positives", "negatives")},
+        }
+    _need(bool(outputs), "it has no outputs")
+    return {name: kind(content[name]) for name, kind in _GEOMETRY.items()} | {"outputs": outputs}

@@ -29,10 +29,7 @@ def difference(found: Found, first: Cell, second: Cell, measure: str, level: flo
 
 
 class Verdict(NamedTuple):
-    """The answer to a claim, and the numbers that decide, in words.
-
-    It is "holds", "does not hold", "equal within the margin" or "cannot tell".
-    """
+    """The answer to a claim, "holds", "does not hold", "equal within the margin" or "cannot tell", and the reason."""
 
     answer: str
     reason: str
@@ -131,16 +128,16 @@ class Claim(abc.ABC):
 
     def _order(self, found: Found, compared: Sequence[Compared]) -> list[str]:
         """Of one seed and without a noise: how many are as claimed, here and in print."""
-        values = [_values(found, cells, self.measure) for cells in compared]
-        if found.study.noise.get(self.measure) or max(map(len, values)) != 1:
+        m, values = self.measure, [_values(found, cells, self.measure) for cells in compared]
+        if found.study.noise.get(m) or max(map(len, values)) != 1:
             return []
-        printed = [_combined([_printed(cell, self.measure) for cell in cells]) for cells in compared]
-        (here, of), (there, known) = (
-            (sum(self._holds(Interval(v, v, v, 1)) for [v] in filter(None, each)), sum(map(bool, each)))
-            for each in (values, printed)
-        )
-        text = f"one seed: as claimed in {here} of {of} comparisons"
-        return [f"{text}, in print in {there} of {known}" if known else text]
+        printed = [
+            _combined([{0: c.printed[m]} if m in c.printed else {} for c in cells]) for cells in compared
+        ]
+        every = map(itertools.chain.from_iterable, (values, printed))
+        here, there = ([self._holds(Interval(v, v, v, 1)) for v in each] for each in every)
+        text = f"one seed: as claimed in {sum(here)} of {len(here)} comparisons"
+        return [f"{text}, in print in {sum(there)} of {len(there)}" if there else text]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,8 +149,6 @@ class Above(Claim):
     along: str = ""
     """Gains from the first to the last level of this factor of numbers are compared, one for each level of the other
     factors that still vary; empty: values."""
-    among: Sequence[str | int | float] = ()
-    """Levels of `along` that count; empty: all."""
 
     @property
     def rule(self) -> str:
@@ -174,8 +169,6 @@ class Trend(Claim):
     """The factor."""
     rises: bool = True
     """False: it falls."""
-    among: Sequence[str | int | float] = ()
-    """Levels of the factor that count; empty: all."""
 
     @property
     def rule(self) -> str:
@@ -186,15 +179,15 @@ class Trend(Claim):
         )
 
     def about(self, study: Study) -> list[list[Compared]]:
-        lines = _lines(study, self.cells, self.along, self.among)
+        lines = _lines(study, self.cells, self.along)
         steps = [[(b, a) for a, b in itertools.pairwise(line)] if len(line) > 2 else [] for line in lines]
         return [[(line[-1], line[0]), *of] for line, of in zip(lines, steps)]
 
     def _holds(self, of: Interval) -> bool:
-        return of.low > 0 if self.rises else of.high < 0
+        return super()._holds(of) if self.rises else super()._refuted(of)
 
     def _refuted(self, of: Interval) -> bool:
-        return of.high < 0 if self.rises else of.low > 0
+        return super()._refuted(of) if self.rises else super()._holds(of)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -208,8 +201,6 @@ class Within(Claim):
     high: float = math.inf
     """Largest value."""
     along: str = ""
-    """As of `Above`."""
-    among: Sequence[str | int | float] = ()
     """As of `Above`."""
 
     @property
@@ -235,19 +226,17 @@ def _enough(values: Sequence[float], level: float, does: Callable[[Interval], bo
     What an interval does, a narrower one of the same mean must do.
     """
     mean, deviation = float(np.mean(values)), float(np.std(values, ddof=1))
-
-    def enough(n: int) -> bool:
-        return does(Noise(deviation, "", n - 1).around(mean, 1 / n, level))
-
-    return 2 + bisect.bisect_left(range(2, _MOST_SEEDS + 1), True, key=enough)
+    seeds = range(2, _MOST_SEEDS + 1)
+    return 2 + bisect.bisect_left(
+        seeds, True, key=lambda n: does(Noise(deviation, "", n - 1).around(mean, 1 / n, level))
+    )
 
 
 def _not_trained(found: Found, group: Sequence[Compared], measure: str) -> list[str]:
     """The names of cells that are not trained; none where a baseline is what is compared."""
-    cells = {cell.name: cell for compared in group for cell in compared}
-    if any(isinstance(cell.task, Baseline) for cell in cells.values()):
-        return []
-    return [name for name in cells if measure in found.not_trained.get(name, ())]
+    cells = {cell.name: cell.task for compared in group for cell in compared}
+    baselines = any(isinstance(task, Baseline) for task in cells.values())
+    return [name for name in cells if not baselines and measure in found.not_trained.get(name, ())]
 
 
 def _differences(along: str) -> str:
@@ -257,9 +246,8 @@ def _differences(along: str) -> str:
 
 def _pairs(study: Study, claim: Above | Within) -> list[list[Compared]]:
     """The cells with their partners, or the first and last cells of lines; a cell is not compared with itself."""
-    lines = [[cell] for cell in select(study, claim.cells)]
-    if claim.along:
-        lines = _lines(study, claim.cells, claim.along, claim.among)
+    cells, along = claim.cells, claim.along
+    lines = _lines(study, cells, along) if along else [[cell] for cell in select(study, cells)]
     found: list[list[Compared]] = []
     for line, factors in itertools.product(lines, claim.than):
         first, last = (partner(study, cell, factors) for cell in (line[0], line[-1]))
@@ -268,18 +256,14 @@ def _pairs(study: Study, claim: Above | Within) -> list[list[Compared]]:
     return found
 
 
-def _lines(
-    study: Study, factors: Factors, along: str, among: Sequence[str | int | float]
-) -> list[list[Cell]]:
-    """The cells with these factors, in the order of the factor `along`, of which levels may be chosen: a line for each
-    level of the other factors."""
+def _lines(study: Study, factors: Factors, along: str) -> list[list[Cell]]:
+    """The cells with these factors, in the order of the factor `along`: a line for each level of the other factors."""
     if along not in study.cells[0].factors:
         return []
     groups: dict[tuple[object, ...], list[Cell]] = {}
     for cell in sorted(select(study, factors), key=lambda cell: cell.factors[along]):
         rest = tuple(level for name, level in cell.factors.items() if name != along)
-        if not among or cell.factors[along] in among:
-            groups.setdefault(rest, []).append(cell)
+        groups.setdefault(rest, []).append(cell)
     return [group for group in groups.values() if len(group) > 1]
 
 
@@ -291,11 +275,6 @@ def _minus(a: Mapping[int, float], b: Mapping[int, float]) -> dict[int, float]:
 def _values(found: Found, cells: Compared, measure: str) -> list[float]:
     """What is judged, of the seeds that all cells have."""
     return _combined([found.of(cell, measure) for cell in cells])
-
-
-def _printed(cell: Cell, measure: str) -> dict[int, float]:
-    """What the paper prints, as one seed."""
-    return {0: cell.printed[measure]} if measure in cell.printed else {}
 
 
 def _interval(found: Found, cells: Compared, measure: str, level: float) -> Interval:

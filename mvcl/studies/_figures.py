@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from mvcl import _files
 
@@ -100,38 +101,29 @@ def heat_map(content: dict[str, Any], file: Path, measures: Sequence[str]) -> No
     column = content["columns"]
     labels = {m["name"]: m["label"] for m in content["measures"] if m["name"] in measures}
     percent = any(m["percent"] for m in content["measures"] if m["name"] in measures)
-    means: dict[tuple[str, Any, str], float | None] = {}
+    means: dict[tuple[Any, str], dict[str, float]] = {}  # block and measure -> row -> mean
     for cell in content["cells"]:
         row = ", ".join(str(level) for name, level in cell["factors"].items() if name != column)
-        means |= {(row, cell["factors"][column], name): cell["intervals"][name]["mean"] for name in labels}
-    rows, blocks = (list(dict.fromkeys(key[place] for key in means)) for place in (0, 1))
+        for name in labels:
+            means.setdefault((cell["factors"][column], name), {})[row] = cell["intervals"][name]["mean"]
     # What a block has no number for, two views no synergy, has no column.
-    columns = [
-        (b, name) for b in blocks for name in labels if any(means.get((r, b, name)) is not None for r in rows)
-    ]
-    grid = np.array([[means.get((r, *c)) for c in columns] for r in rows], np.float64)
-    low, high = (np.nanmin(grid), np.nanmax(grid)) if percent else (0.0, 1.0)
+    grid = pd.DataFrame(means, dtype=float).dropna(axis=1, how="all")
+    numbers = grid.to_numpy(float)
+    low, high = (np.nanmin(numbers), np.nanmax(numbers)) if percent else (0.0, 1.0)
     with rc_context({"svg.hashsalt": "mvcl", "svg.fonttype": "none", "font.size": 7}):
-        figure = Figure(figsize=(0.3 * len(columns) + 2.5, 0.17 * len(rows) + 1.6), layout="constrained")
+        figure = Figure(figsize=(0.3 * grid.shape[1] + 2.5, 0.17 * len(grid) + 1.6), layout="constrained")
         axes = figure.subplots()
-        image = axes.imshow(grid, vmin=low, vmax=high, cmap="viridis", aspect="auto")
-        for (y, x), value in np.ndenumerate(grid):
+        image = axes.imshow(numbers, vmin=low, vmax=high, cmap="viridis", aspect="auto")
+        for (y, x), value in np.ndenumerate(numbers):
             if np.isfinite(value):
-                text = (
-                    f"{value:.1f}"
-                    if percent
-                    else f"{max(value, 0):.2f}".lstrip("0")
-                    if value < 0.995
-                    else "1"
-                )
-                colour = "w" if value < low + 0.6 * (high - low) else "k"
-                axes.text(x, y, text, ha="center", va="center", size=5, color=colour)
-        axes.set_yticks(range(len(rows)), rows)
-        axes.set_xticks(range(len(columns)), [labels[name] for _, name in columns], rotation=90)
-        starts = [next(i for i, (b, _) in enumerate(columns) if b == block) for block in blocks]
-        for start, end, block in zip(starts, [*starts[1:], len(columns)], blocks):
-            axes.axvline(start - 0.5, color="w", lw=2)
-            axes.text((start + end - 1) / 2, -1, block, ha="center", va="bottom")
+                share = "1" if value >= 0.995 else f"{max(value, 0):.2f}".lstrip("0")
+                colour, text = "w" if value < low + 0.6 * (high - low) else "k", f"{value:.1f}"
+                axes.text(x, y, text if percent else share, ha="center", va="center", size=5, color=colour)
+        axes.set_yticks(range(len(grid)), grid.index)
+        axes.set_xticks(range(grid.shape[1]), [labels[name] for _, name in grid], rotation=90)
+        for block, places in pd.Series(range(grid.shape[1])).groupby([b for b, _ in grid], sort=False):
+            axes.axvline(places.min() - 0.5, color="w", lw=2)
+            axes.text(places.mean(), -1, block, ha="center", va="bottom")
         figure.colorbar(image, shrink=0.4, pad=0.01)
         with _files.replacing(file) as beside:
             figure.savefig(beside, format="svg", metadata={"Date": None})

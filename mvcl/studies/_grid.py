@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from mvcl import _configs, training
+from mvcl import _checks, _configs, training
 from mvcl._configs import hint
 from mvcl.metrics import Interval
 from mvcl.training import Config
@@ -59,8 +59,7 @@ def results(folder: Path) -> list[Values]:
         for result in measured
         if result["value"] is not None
     }
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    logged = [line for line in lines if "loss" in line]
+    logged = [line for line in training.read_log(folder / "metrics.jsonl") if "loss" in line]
     end = logged[-1]["epoch"] - 1
     found["loss"] = float(np.mean([line["loss"] for line in logged if line["epoch"] > end]))
     if end >= 1 and (first := [line["loss"] for line in logged if line["epoch"] <= 1]):
@@ -73,7 +72,6 @@ class Training:
     """A run of `training.train`; a `Task`."""
 
     config: Config
-    """The experiment."""
     seeded: tuple[str, ...] = ("train.seed",)
     """Its fields, by dotted name, that are replaced by the seed of the cell."""
     measure: Callable[[Path], Sequence[Values]] = results
@@ -227,25 +225,21 @@ class Study:
         names = [cell.name for cell in every]
         if twice := [name for name in names if names.count(name) > 1]:
             raise ValueError(f"the cells of a study must differ in their factors, got {twice[0]!r} twice")
-        factors = list(self.cells[0].factors)
+        factors, measures = list(self.cells[0].factors), [measure.name for measure in self.measures]
         if other := [list(cell.factors) for cell in every if list(cell.factors) != factors]:
             raise ValueError(f"the cells must have the same factors, got {factors} and {other[0]}")
-        for field in ("columns", "along"):
-            if getattr(self, field) not in (None, *factors):
-                raise ValueError(f"{field} must be one of {', '.join(factors)}, got {getattr(self, field)!r}")
-        measures = [measure.name for measure in self.measures]
         if len(set(measures)) < len(measures):
             raise ValueError(f"the measures of a study must have different names, got {', '.join(measures)}")
-        used = [
-            (f"a printed value of {cell.name!r}", n)
-            for cell in every
-            for n in (*cell.printed, *cell.deviations)
-        ]
-        for what in ("noise", "margins", "against"):
-            used += [(what, name) for name in getattr(self, what)]
-        for what, name in used + [(f"the claim {claim.text!r}", claim.measure) for claim in self.claims]:
-            if name not in measures:
-                raise ValueError(f"{what} must be of a measure of {', '.join(measures)}, got {name!r}")
+        for field in ("columns", "along"):
+            _checks.option(field, getattr(self, field) or factors[0], factors)
+        used = {f"a printed value of {cell.name!r}": (*cell.printed, *cell.deviations) for cell in every}
+        used |= {name: tuple(getattr(self, name)) for name in ("noise", "margins", "against", "maps")}
+        used |= {f"the measure of the claim {claim.text!r}": (claim.measure,) for claim in self.claims}
+        for what, given in used.items():
+            for name in given:
+                _checks.option(what, name, measures)
+        if self.maps and self.columns is None:
+            raise ValueError(f"maps need `columns`, got None in {self.title!r}")
         compared = {n: cell.name for cell in self.cells if (n := getattr(cell.task, "instances", None))}
         if len(compared) > 1 and not self.unequal:
             some = ", ".join(f"{n} ({name})" for n, name in sorted(compared.items()))
@@ -253,8 +247,6 @@ class Study:
                 f"objectives of {self.title!r} compare different numbers of instances, {some}; give them one number, "
                 "or say in `unequal` why not"
             )
-        if unknown := [name for name in self.maps if name not in measures or self.columns is None]:
-            raise ValueError(f"maps must be measures of a study with `columns`, got {unknown[0]!r}")
         select(self, self.reference or {})
         for claim in self.claims:
             if not claim.about(self):
@@ -377,10 +369,9 @@ def find(name: str) -> Path:
 def scales(file: Path) -> dict[str, Callable[..., Study]]:
     """Scale -> function of a study file, in the order paper, small, smoke; `ValueError` if it has none."""
     module = vars(training.config_module(file))
-    found = {scale: module[scale] for scale in SCALES if inspect.isfunction(module.get(scale))}
-    if not found:
-        raise ValueError(f"{file} is no study: it has none of the functions {', '.join(SCALES)}")
-    return found
+    if found := {scale: module[scale] for scale in SCALES if inspect.isfunction(module.get(scale))}:
+        return found
+    raise ValueError(f"{file} is no study: it has none of the functions {', '.join(SCALES)}")
 
 
 def without_data(function: Callable[..., Study], **given: Any) -> Study:
@@ -392,8 +383,8 @@ def without_data(function: Callable[..., Study], **given: Any) -> Study:
 
 def costs(file: Path) -> dict[str, str]:
     """Scale -> number of runs and cost, for a list of studies."""
-    studies = {scale: without_data(function) for scale, function in scales(file).items()}
     return {
         scale: f"{len(of.cells) * of.seeds} runs ({len(of.cells)} cells, seeds: {of.seeds}); {of.cost}"
-        for scale, of in studies.items()
+        for scale, function in scales(file).items()
+        for of in [without_data(function)]
     }

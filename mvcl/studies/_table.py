@@ -23,8 +23,7 @@ _COPIED = ("about", "unequal", "cost", "seeds", "columns", "along", "reference")
 def run_study(opened: Opened, folder: Path, options: _run.Options) -> tuple[Path, int]:
     """Run what is missing or has failed, and write the page; after an interruption too, of what there is.
 
-    Returns the page, and the number of the runs asked for that failed or are missing. Raises as `run`, and
-    `RuntimeError` if another process ended by a signal.
+    Returns the page, and the number of the runs asked for that failed or are missing.
     """
     try:
         if options.slurm is not None or options.jobs > 1:
@@ -39,18 +38,12 @@ def run_study(opened: Opened, folder: Path, options: _run.Options) -> tuple[Path
                 write(content, options.write, f"{opened.name}_{opened.scale}")
                 if text := _page.warning(content):
                     _progress.line(text)
-    asked = chosen(opened.study, options.only)
-    states = [
-        state for cell in content["cells"] if cell["name"] in asked for state in cell["status"].values()
-    ]
-    return page, states.count("failed") + states.count("missing")
+    asked = [cell for cell in content["cells"] if cell["name"] in chosen(opened.study, options.only)]
+    return page, sum(s in ("failed", "missing") for cell in asked for s in cell["status"].values())
 
 
 def numbers(opened: Opened, folder: Path) -> dict[str, Any]:
-    """All that a page says, of plain types, from the cells in a folder.
-
-    Values are in the unit of the table: per cent for measures in per cent. Ends of an interval of one seed are None.
-    """
+    """All that a page says, of plain types and in the unit of the table, from the cells in a folder."""
     study = opened.study
     every = [(place, _run.look(place)) for place in _run.places(study, folder)]
     looks = [every[i : i + study.seeds] for i in range(0, len(every), study.seeds)]  # of each cell
@@ -91,9 +84,7 @@ def numbers(opened: Opened, folder: Path) -> dict[str, Any]:
         ],
         "printed_only": [{"factors": dict(cell.factors), **_printed(cell)} for cell in study.printed_only],
         "baselines": {
-            row: means
-            for row in _ROWS
-            if (means := {m: of[1][row] for m, of in baselines.items() if row in of[1]})
+            r: of for r in _ROWS if (of := {m: b[1][r] for m, b in baselines.items() if r in b[1]})
         },
     }
     if opened.scale == "smoke":  # random data decide nothing
@@ -108,10 +99,7 @@ def judged(
     scale = {m.name: 100.0 if m.percent else 1.0 for m in study.measures}
     rows = {cell["name"]: cell["seeds"] for cell in content["cells"]}
     values = [
-        {
-            int(seed): {n: value / scale[n] for n, value in row.items()}
-            for seed, row in rows[cell.name].items()
-        }
+        {int(seed): {n: x / scale[n] for n, x in row.items()} for seed, row in rows[cell.name].items()}
         for cell in study.cells
     ]
     cells = {cell["name"]: names for cell in content["cells"] if (names := _not_trained(cell, study))}
@@ -144,9 +132,8 @@ def _not_trained(cell: dict[str, Any], study: Study) -> list[str]:
 
 def _at_chance(values: Mapping[int, Values]) -> bool:
     """Whether the mean loss of the last epoch differs by less than 1% from that of the first."""
-    names = ("loss, first epoch", "loss")
-    losses = [[row[name] for name in names] for row in values.values() if all(name in row for name in names)]
-    first, last = np.mean(losses, axis=0) if losses else (0.0, 0.0)
+    losses = pd.DataFrame([*values.values()]).reindex(columns=["loss, first epoch", "loss"]).dropna()
+    first, last = losses.mean()
     return bool(abs(last - first) < 0.01 * abs(first))
 
 
@@ -190,8 +177,8 @@ def _baselines(found: Found, measure: Measure) -> tuple[list[bool | None], dict[
                 line = {task.row: line["own"]}
             lines.append({"cell": place, "seed": seed, **line})
     every = pd.DataFrame(lines, columns=["cell", "seed", "own", *_ROWS], dtype=float)
-    raw, means = every["raw input"].dropna().tolist(), {}
-    if not raw or max(raw) - min(raw) <= 1e-6 * max(map(abs, raw)):
+    raw, means = every["raw input"].dropna(), {}
+    if not len(raw) or np.ptp(raw) <= 1e-6 * raw.abs().max():
         own = [place for place, task in enumerate(tasks) if isinstance(task, Baseline)]
         mean = (100.0 if measure.percent else 1.0) * every.loc[~every["cell"].isin(own), [*_ROWS]].mean()
         means = {row: _rounded(value) for row, value in mean.dropna().items()}

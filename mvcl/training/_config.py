@@ -2,7 +2,7 @@
 
 import dataclasses
 import operator
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 
@@ -15,6 +15,11 @@ from mvcl.training._optimizers import AdamW, Optimizer
 # Metadata of a field that may differ where configs are compared, see `free`; and that compiled functions do not read.
 _FREE = {"resume": True, "seeds": True}
 _UNREAD = {"unread": True}
+
+
+def _at_least(least: float, default: float | None, **metadata: bool) -> Any:
+    """A field whose value is None or at least so much, see `check`."""
+    return dataclasses.field(default=default, metadata={"least": least, **metadata})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,11 +45,9 @@ class Views:
     """`growing` has n = batch_size examples for every k; `fixed` keeps the number of views n*k at
     batch_size * reference_views: n = batch_size * reference_views / k, rounded down. A learning rate with a
     reference_batch is scaled by this n."""
-    reference_views: int = 2
+    reference_views: int = _at_least(1, 2)
     """Views per example at which `fixed` has n = batch_size: 2 as in Shidani 2024 (4096 examples of 2 views); 1 for
     Koromilas 2025 (256 images are 64 examples of 4 views)."""
-    round_to: int | None = None
-    """`fixed` rounds n down to a multiple of this; None: to an integer, on any number of devices."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,7 +58,7 @@ class Train:
     """Seed of parameters, order and views."""
     epochs: float = 100.0
     """Passes over the training split."""
-    steps: int | None = None
+    steps: int | None = _at_least(1, None)
     """Number of steps; overrides `epochs`."""
     batch_size: int = 256
     """Examples of a global batch, over all devices and processes. Smaller data are one batch."""
@@ -73,19 +76,19 @@ class Train:
     """Folder of a run whose encoder initialises the encoder; for methods simclr and supervised."""
     ema: float = 0.0
     """Decay of an exponential moving average of the parameters, which is then evaluated; 0 for none."""
-    log_every: int = dataclasses.field(default=10, metadata=_FREE)
+    log_every: int = _at_least(1, 10, **_FREE)
     """Steps between log lines."""
-    evaluate_every: float = dataclasses.field(default=10.0, metadata=_UNREAD)
+    evaluate_every: float = _at_least(0, 10.0, **_UNREAD)
     """Epochs between k-NN evaluations during training; 0 evaluates only at the end."""
-    geometry_every: float = dataclasses.field(default=0.0, metadata=_FREE | _UNREAD)
+    geometry_every: float = _at_least(0, 0.0, **_FREE, **_UNREAD)
     """Epochs between logs of alignment, uniformity, effective rank and cosines of the views of test examples, at
     encoder and head; 0: never. `mvcl geometry RUN` measures more of the trained network."""
-    threads: int = dataclasses.field(default=4, metadata=_FREE | _UNREAD)
+    threads: int = _at_least(1, 4, **_FREE, **_UNREAD)
     """Host threads that read and decode batches."""
-    corrupt_limit: int = dataclasses.field(default=10, metadata=_FREE | _UNREAD)
+    corrupt_limit: int = _at_least(0, 10, **_FREE, **_UNREAD)
     """Number of unreadable examples to skip, each counted once; one more stops the run with an error that names
     it. In training another example replaces each."""
-    stall_seconds: float = dataclasses.field(default=600.0, metadata=_FREE | _UNREAD)
+    stall_seconds: float = _at_least(0, 600.0, **_FREE, **_UNREAD)
     """Seconds to wait for a batch before the run stops with an error that names the file being read; 0: no limit."""
     peak_tflops: float | None = dataclasses.field(default=None, metadata=_FREE | _UNREAD)
     """Peak TFLOP/s of one device in the run's precision, for the utilisation in the log. None uses a table of TPUs
@@ -96,12 +99,12 @@ class Train:
 class Mesh:
     """Axes of the device mesh."""
 
-    slices: int = 1
+    slices: int = _at_least(1, 1)
     """TPU slices that a data-centre network joins, of slices * data * fsdp devices in all. The batch is split over
     them; parameters are split inside each. On CPU and GPU, equal groups of consecutive devices count as slices."""
     data: int = -1
     """Devices of a slice over which the batch is split; -1 for all remaining."""
-    fsdp: int = 1
+    fsdp: int = _at_least(1, 1)
     """Devices of a slice over which parameters and optimiser state are split; the batch is split over them too."""
 
     @property
@@ -115,9 +118,9 @@ class Mesh:
 class Checkpoint:
     """Checkpoint interval and number kept."""
 
-    every_steps: int = 200
+    every_steps: int = _at_least(1, 200)
     """Steps between checkpoints; one is always written at the end and on SIGTERM."""
-    keep: int = 2
+    keep: int = _at_least(1, 2)
     """Number of newest checkpoints to keep, besides the best."""
 
 
@@ -155,8 +158,7 @@ class Config:
         """n, the examples of a global batch, by views.strategy."""
         if self.views.strategy == "growing":
             return self.train.batch_size
-        n = self.train.batch_size * self.views.reference_views // self.views.k
-        return n - n % (self.views.round_to or 1)
+        return self.train.batch_size * self.views.reference_views // self.views.k
 
     @property
     def batch_origin(self) -> str:
@@ -164,10 +166,7 @@ class Config:
         views = self.views
         if views.strategy == "growing":
             return ""
-        multiple = "" if views.round_to is None else f" to a multiple of {views.round_to}"
-        return (
-            f" ({self.train.batch_size} x {views.reference_views} views / {views.k}, rounded down{multiple})"
-        )
+        return f" ({self.train.batch_size} x {views.reference_views} views / {views.k}, rounded down)"
 
     @property
     def policies(self) -> tuple[Policy, ...]:
@@ -202,29 +201,21 @@ def free(use: Literal["resume", "seeds"]) -> tuple[str, ...]:
 def check(config: Config) -> Config:
     """Return the config; raise `ValueError` for the first invalid field."""
     views, train, mesh, k = config.views, config.train, config.mesh, config.views.k
+    for part in ("views", "train", "mesh", "checkpoint"):
+        for field in dataclasses.fields(of := getattr(config, part)):
+            least, value = field.metadata.get("least"), getattr(of, field.name)
+            if least is not None and value is not None and not value >= least:
+                raise ValueError(f"{part}.{field.name} must be at least {least}; got {value}")
     requirements = (
         ("views.k", k >= 2, "at least 2, since an objective compares views"),
-        ("views.reference_views", views.reference_views >= 1, "at least 1"),
-        ("views.round_to", views.round_to is None or views.round_to >= 1, "None or at least 1"),
         (
             "views.global_views",
             views.global_views is None or 1 <= views.global_views < k,
             f"None, or at least 1 and less than views.k = {k}, so that there are local views",
         ),
-        ("train.steps", train.steps is None or train.steps >= 1, "None or at least 1"),
         ("train.epochs", train.epochs > 0, "positive"),
         ("train.ema", 0 <= train.ema < 1, "in [0, 1)"),
-        ("train.log_every", train.log_every >= 1, "at least 1"),
-        ("train.threads", train.threads >= 1, "at least 1"),
-        ("train.corrupt_limit", train.corrupt_limit >= 0, "at least 0"),
-        ("train.stall_seconds", train.stall_seconds >= 0, "at least 0"),
         ("train.peak_tflops", train.peak_tflops is None or train.peak_tflops > 0, "None or positive"),
-        ("train.evaluate_every", train.evaluate_every >= 0, "at least 0"),
-        ("train.geometry_every", train.geometry_every >= 0, "at least 0"),
-        ("checkpoint.every_steps", config.checkpoint.every_steps >= 1, "at least 1"),
-        ("checkpoint.keep", config.checkpoint.keep >= 1, "at least 1"),
-        ("mesh.slices", mesh.slices >= 1, "positive"),
-        ("mesh.fsdp", mesh.fsdp >= 1, "positive"),
         ("mesh.data", mesh.data == -1 or mesh.data >= 1, "-1 or positive"),
     )
     for name, holds, requirement in requirements:

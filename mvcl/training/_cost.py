@@ -40,37 +40,22 @@ class Estimate:
     """Cost of a config's step at full size and of its run, from XLA's analysis of the compiled program.
 
     XLA counts the body of a loop once: solver iterations and microbatches are not multiplied.
-
-    Attributes:
-      examples: n, of a batch.
-      views: k.
-      batch_origin: how views.strategy=fixed makes n; empty for `growing`.
-      learning_rate: peak learning rate, after its scaling with n.
-      devices: their number.
-      encoder_parameters, head_parameters: without a predictor or a decoder.
-      flops, bytes: FLOPs of a step, and bytes that it reads and writes, per device.
-      state_bytes, temporary_bytes: of state and batch, and of temporaries, per device.
-      steps: of the run; None if the length of an epoch is unknown.
-      training_examples: of the training split; None if unknown.
-      relative_compute: encoder passes relative to 128 epochs of two views (Shidani 2024, Eq. 29); None if unknown.
-      assumed: the assumptions about missing data; empty if the data are present.
     """
 
-    examples: int
-    views: int
-    batch_origin: str
-    learning_rate: float
+    config: Config  # as data and devices fix it
     devices: int
-    encoder_parameters: int
+    encoder_parameters: int  # without a predictor or a decoder, as those of the head
     head_parameters: int
-    flops: float
-    bytes: float
-    state_bytes: float
+    flops: float  # of a step, per device, as the bytes
+    bytes: float  # read and written
+    state_bytes: float  # with the batch
     temporary_bytes: float
-    steps: int | None
-    training_examples: int | None
-    relative_compute: float | None
-    assumed: str
+    steps: int | None  # of the run; None if the length of an epoch is unknown
+    training_examples: int | None  # None if unknown
+    relative_compute: (
+        float | None
+    )  # encoder passes by those of 128 epochs of two views (Shidani 2024, Eq. 29)
+    assumed: str  # of missing data
 
 
 def absent(source: data.Source) -> str:
@@ -85,9 +70,6 @@ def absent(source: data.Source) -> str:
 
 def estimate(config: Config) -> Estimate:
     """Compile the step at full size; missing data are assumed to have their published size.
-
-    Args:
-      config: the experiment.
 
     Raises:
       ValueError: the config cannot work.
@@ -118,10 +100,7 @@ def estimate(config: Config) -> Estimate:
     network = jax.eval_shape(program.learner.network, state["params"], state["statistics"])
     epochs = program.steps / program.steps_per_epoch
     return Estimate(
-        examples=config.examples,
-        views=config.views.k,
-        batch_origin=config.batch_origin,
-        learning_rate=_optimizers.peak(config.optimizer, config.examples),
+        config=config,
         devices=program.mesh.size,
         encoder_parameters=models.parameter_count(network.encoder),
         head_parameters=models.parameter_count(network.head),
@@ -139,13 +118,14 @@ def estimate(config: Config) -> Estimate:
 def dry_run(config: Config) -> str:
     """The estimate of a config as text."""
     e = estimate(config)
+    n, k, rate = e.config.examples, e.config.views.k, _optimizers.peak(e.config.optimizer, e.config.examples)
     length = "unknown" if e.steps is None else f"{e.steps:,}"
     if e.steps is not None and e.training_examples is not None:
-        epochs = e.steps / (e.training_examples // e.examples)
+        epochs = e.steps / (e.training_examples // n)
         length += f" ({epochs:.1f} epochs of {e.training_examples:,} examples)"
     lines = [
-        f"batch        {e.examples:,} examples x {e.views} views = {e.examples * e.views:,} views{e.batch_origin}",
-        f"rate         {e.learning_rate:.4g}, the peak learning rate for this batch",
+        f"batch        {n:,} examples x {k} views = {n * k:,} views{e.config.batch_origin}",
+        f"rate         {rate:.4g}, the peak learning rate for this batch",
         f"steps        {length}",
         f"devices      {e.devices} {jax.devices()[0].platform}",
         f"parameters   {e.encoder_parameters:,} encoder, {e.head_parameters:,} head",
@@ -186,14 +166,10 @@ def abstract_batch(program: Program, config: Config, outline: data.Outline) -> d
 
 
 def full_speed(program: Program, config: Config, outline: data.Outline) -> float | None:
-    """Steps per second at the peak FLOP/s of all devices; None if it is unknown.
-
-    Microbatches are a loop, which XLA counts once.
-    """
-    train = config.train
-    if train.microbatch is not None or (train.peak_tflops is None and train.precision == "float32"):
-        return None
-    if (peak := peak_flops(train.peak_tflops)) is None:
+    """Steps per second at the peak FLOP/s of all devices; None if it is unknown."""
+    train, peak = config.train, peak_flops(config.train.peak_tflops)
+    known = train.peak_tflops is not None or train.precision != "float32"
+    if peak is None or not known or train.microbatch is not None:  # a loop, which XLA counts once
         return None
     flops = step_flops(program, abstract_batch(program, config, outline))
     return None if flops is None else program.mesh.size * peak / flops

@@ -12,7 +12,6 @@ import numpy as np
 
 from mvcl import _buckets, _files, data, models
 from mvcl.training import _evaluate, _program
-from mvcl.training._config import Config
 from mvcl.training._run import KEPT, Run, open_run
 from mvcl.training._serialise import load, replace_at, to_json
 
@@ -33,30 +32,16 @@ class Encoder:
 
     def __init__(self, run: Run, state: _program.State) -> None:
         """Of a run, with or without its splits, and a state; the optimiser's part of the state is not kept."""
-        self.run = dataclasses.replace(run, splits={})
+        self.run, spec = dataclasses.replace(run, splits={}), run.outline.spec
         self.state = {name: state[name] for name in KEPT if name in state}
+        self.config, self.params = run.config, _program.evaluated(state)[0]
+        self.views = (spec.view_names or tuple(f"view {i + 1}" for i in range(spec.views or 0))) * spec.given
+        self.class_names = tuple(run.kept.get("class_names", ()))
         self._runs: dict[str, Run] = {}  # one for each output
-
-    @property
-    def config(self) -> Config:
-        return self.run.config
 
     @cached_property
     def module(self) -> Any:
         return models.eval_view(self.run.program.learner.network(*_program.evaluated(self.state)))
-
-    @property
-    def params(self) -> Any:
-        return _program.evaluated(self.state)[0]
-
-    @property
-    def views(self) -> tuple[str, ...]:
-        spec = self.run.outline.spec
-        return (spec.view_names or tuple(f"view {i + 1}" for i in range(spec.views or 0))) * spec.given
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        return tuple(self.run.kept["class_names"])
 
     def __call__(self, given: Any, *, mask: Any = None, output: Output = "config") -> np.ndarray:
         """Features (n, d) float32 of arrays, the same numbers as `mvcl embed` writes; computed in batches by jit.
@@ -96,8 +81,8 @@ class Encoder:
         return self._encoded(split, self.state, output)
 
     def preprocess(self, given: Any) -> Any:
-        """What `module.encoder` takes: images at its size, normalised, (n, side, side, C); or a tuple of scaled views,
-        zero where one is missing."""
+        """What `module.encoder` takes: images at its size, normalised, (n, side, side, C); or a tuple of scaled
+        views."""
         split, side = self.split(given), self.config.policies[0].image_size
         if split.spec.given:
             return data.inputs(split, np.arange(len(split)))["views"]
@@ -154,8 +139,7 @@ def open_encoder(
 
     Args:
       run: the folder.
-      checkpoint: `latest`, `best`, or a step.
-      network: `online` or `momentum`, for methods with both; `config` uses the method's `evaluate` field.
+      checkpoint, network: as for `open_run`.
       config: its config file, needed if the encoder or the method is a class from outside mvcl.
 
     Raises:
@@ -164,4 +148,4 @@ def open_encoder(
     """
     if config is not None:
         load(config)
-    return Encoder(*open_run(_buckets.path(run), checkpoint, network, with_data=False))
+    return Encoder(*open_run(run, checkpoint, network, with_data=False))

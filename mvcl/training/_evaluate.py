@@ -38,8 +38,8 @@ def evaluate(
     """Evaluate the trained encoder, the untrained encoder and the raw input by the same protocol.
 
     With `workdir`, evaluation.json and embeddings.npz are written there, and an evaluation that was stopped goes on
-    with the rows that it has not finished. Unreadable examples are left out, as many as `reading` allows; by default
-    the config's limit.
+    with the rows that it has not finished. Unreadable examples are left out, as many as `reading` allows (default:
+    train.corrupt_limit).
     """
     return evaluated(run, state, workdir, reading)[0]
 
@@ -51,14 +51,12 @@ def evaluated(
     protocol, step = run.config.evaluation, int(state["step"])
     reading = data.Reading(run.config.train.corrupt_limit) if reading is None else reading
     folder = workdir if jax.process_index() == 0 else None
-    unfinished = None if workdir is None else saved(run, workdir, step, _UNFINISHED)
-    table, score = ({}, None) if unfinished is None else unfinished
+    table, score = (workdir and saved(run, workdir, step, _UNFINISHED)) or ({}, None)
 
     def write(name: str, **more: Any) -> None:
         if folder is not None:
             content = _title(run, step) | {"score": score, "rows": table} | more
-            text = json.dumps(content, indent=2, default=dataclasses.asdict)
-            _files.write_whole(folder / name, text)
+            _files.write_whole(folder / name, json.dumps(content, indent=2, default=dataclasses.asdict))
 
     if "trained encoder" not in table:
         table["trained encoder"], score = _trained(run, state, workdir, reading)
@@ -96,7 +94,7 @@ def baseline(run: Run, row: str, reading: data.Reading | None = None) -> list[ev
 
 def _title(run: Run, step: int) -> dict[str, Any]:
     """What rows are of: the weights, if not of the run's own step, and the protocol."""
-    own = {} if run.weights is None else {"weights": run.weights}
+    own = {"weights": run.weights} if run.weights else {}
     return {"step": step, **own, "protocol": _serialise.tree(run.config.evaluation)}
 
 
@@ -110,10 +108,8 @@ def saved(run: Run, workdir: Path, step: int, name: str = _FILE) -> tuple[Table,
         for row, results in content["rows"].items():
             tuples = ({**result, "each": tuple(result.get("each", ()))} for result in results)
             table[row] = [_serialise.checked(evaluation.Result(**result)) for result in tuples]
-        if content["score"] is None:
-            return table, None
-        protocol, value = content["score"]
-        return table, (str(protocol), float(value))
+        name, value = content["score"] or ("", 0.0)
+        return table, (str(name), float(value)) if name else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
@@ -182,12 +178,7 @@ def in_order(
     rows: np.ndarray | None = None,
 ) -> tuple[Iterator[dict[str, Any]], dict[str, Any]]:
     """This process's share of the readable examples of a split, or of some rows of it, in order and with progress; and
-    size and sharding of the batches, for `evaluation.encode`.
-
-    Raises:
-      StalledReader: no batch came for train.stall_seconds.
-      CorruptExample: more unreadable examples than `reading` allows.
-    """
+    size and sharding of the batches, for `evaluation.encode`. Errors are those of `train`."""
     mesh = run.program.mesh
     size = -(-run.config.evaluation.batch_size // mesh.size) * mesh.size
     stream = data.in_order(

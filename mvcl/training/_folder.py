@@ -26,6 +26,7 @@ from mvcl.training import _optimizers, _serialise
 from mvcl.training._config import Config, free
 
 State = Any
+LOG = "metrics.jsonl"
 SCORE = "score"
 """A row of metrics.jsonl with this key is a score; its value is the name of the entry with the number."""
 
@@ -36,9 +37,9 @@ class Locked(ValueError):
 
 @contextmanager
 def locked(workdir: Path, name: str = ".lock") -> Iterator[None]:
-    """Lock the folder, which is made if it is missing, for this run; `Locked` if another run holds the lock.
+    """Lock the folder, which is made if it is missing, by `flock` of a file; `Locked` if another run holds the lock.
 
-    The lock is `flock` of a file, which ends with the process. A folder in a bucket has no lock.
+    A folder in a bucket has no lock.
     """
     try:
         workdir.mkdir(parents=True, exist_ok=True)
@@ -68,7 +69,7 @@ def claim(workdir: Path, config: Config, splits: Mapping[str, data.Split]) -> No
     config or other data, or holds other files.
     """
     path, kept = workdir / "config.json", workdir / "data.json"
-    if path.is_file() and not (read_log(workdir) or any((workdir / "checkpoints").glob("[0-9]*"))):
+    if path.is_file() and not (read_log(workdir / LOG) or any((workdir / "checkpoints").glob("[0-9]*"))):
         for file in (path, kept, workdir / "views.npz"):
             file.unlink(missing_ok=True)
     elif not path.is_file():
@@ -81,7 +82,7 @@ def claim(workdir: Path, config: Config, splits: Mapping[str, data.Split]) -> No
     train = splits["train"]
     digests = {name: of.digest() for name, of in splits.items() if of is not train or name == "train"}
     if path.is_file():
-        _check_same(workdir, config)
+        _check_same(path, config)
     before = _files.read_json(kept)["digests"] if kept.is_file() else digests
     if changed := [name for name, digest in before.items() if digest != digests.get(name)]:
         raise ValueError(
@@ -95,10 +96,10 @@ def claim(workdir: Path, config: Config, splits: Mapping[str, data.Split]) -> No
         _files.write_whole(kept, json.dumps(record) + "\n")
 
 
-def _check_same(workdir: Path, config: Config) -> None:
-    """Raise `ValueError` if the config may not resume the folder's run; log which user code has changed."""
-    with _files.reading(workdir / "config.json", "config"):
-        saved = _files.read_json(workdir / "config.json")
+def _check_same(file: Path, config: Config) -> None:
+    """Raise `ValueError` if the config may not resume the run of this one; log which user code has changed."""
+    with _files.reading(file, "config"):
+        saved = _files.read_json(file)
         old, before = _serialise.flatten(saved), _serialise.digests(saved)
     given = _serialise.tree(config)
     new, now = _serialise.flatten(given), _serialise.digests(given)
@@ -110,7 +111,7 @@ def _check_same(workdir: Path, config: Config) -> None:
         more = f" (and {len(differing) - 3} more)" if len(differing) > 3 else ""
         why = "; its learning rate or method is scheduled to the run's end, which stays where it is" * steps
         raise ValueError(
-            f"--workdir {workdir} belongs to another config: {'; '.join(differing[:3])}{more}{why}. "
+            f"--workdir {file.parent} belongs to another config: {'; '.join(differing[:3])}{more}{why}. "
             "Choose another --workdir, or pass the same options to resume it"
         )
     for name, digest in before.items():
@@ -130,25 +131,23 @@ def differences(old: dict[str, Any], new: dict[str, Any], free: tuple[str, ...] 
     ]
 
 
-def read_log(workdir: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:
+def read_log(file: Path) -> list[dict[str, Any]]:
     """The rows of a log file; an incomplete last line and damaged ones are skipped."""
-    path = workdir / name
     rows = []
-    for line in path.read_bytes().decode(errors="replace").splitlines() if path.is_file() else []:
+    for line in file.read_bytes().decode(errors="replace").splitlines() if file.is_file() else []:
         try:
             row = json.loads(line)
         except (ValueError, RecursionError):
             continue
-        numbers = [row.get("step", 0), row.get("time", 0.0)] if isinstance(row, dict) else [None]
-        if all(isinstance(number, (int, float)) for number in numbers):
+        known = isinstance(row, dict) and type(row.get("step", 0)) is int
+        if known and isinstance(row.get("time", 0.0), (int, float)):
             rows.append(row)
     return rows
 
 
 def read_scores(workdir: Path) -> dict[int, float]:
     """Step -> score, of the log of a run folder."""
-    rows = read_log(workdir)
-    found = [(row.get("step"), row.get(str(row[SCORE]))) for row in rows if SCORE in row]
+    found = [(row.get("step"), row.get(str(row[SCORE]))) for row in read_log(workdir / LOG) if SCORE in row]
     return {step: value for step, value in found if isinstance(step, int) and isinstance(value, float)}
 
 
@@ -157,31 +156,21 @@ def rewind_log(workdir: Path, step: int, *, done: bool = False) -> None:
 
     A refresh precedes its step, which is not done yet.
     """
-    for name, end in (("metrics.jsonl", step + 1), ("refresh.jsonl", step + done)):
-        if name == "metrics.jsonl" or (workdir / name).is_file():
-            rows = [row for row in read_log(workdir, name) if row.get("step", 0) < end]
-            _files.write_whole(workdir / name, "".join(json.dumps(row) + "\n" for row in rows))
-
-
-def append_row(path: Path, row: dict[str, Any]) -> None:
-    """Add a row to a log file that is not open."""
-    _files.append(path, json.dumps(row) + "\n")
+    for file, end in ((workdir / LOG, step + 1), (workdir / "refresh.jsonl", step + done)):
+        if file.name == LOG or file.is_file():
+            rows = [row for row in read_log(file) if row.get("step", 0) < end]
+            _files.write_whole(file, "".join(json.dumps(row) + "\n" for row in rows))
 
 
 class DamagedCheckpoints(ValueError):
     """No checkpoint of a run can be read."""
 
 
-class UnwrittenCheckpoint(RuntimeError):
-    """A checkpoint could not be written."""
-
-
 class Checkpoints:
-    """The checkpoints of a run folder.
+    """The checkpoints of a run folder: the state, and a record with its step and digest.
 
-    A checkpoint holds the state (parameters, statistics, optimiser, moving average, step) and a record (step,
-    digest). All randomness is a function of seed and step, so no random state or data position is
-    saved. Saving is asynchronous and atomic. A state may be scored after it is saved.
+    All randomness is a function of seed and step, so no random state or data position is saved. Saving is asynchronous
+    and atomic. A state may be scored after it is saved.
     """
 
     def __init__(
@@ -190,8 +179,7 @@ class Checkpoints:
         """Open or make a folder, where the `keep` newest checkpoints are kept, and the best.
 
         `scores`, step -> score, higher is better, may change: it counts when the next checkpoint is saved. `read_only`
-        changes nothing, not even what a run that is going on has half written. `DamagedCheckpoints` if orbax cannot
-        read what the folder says of them.
+        changes nothing, not even what a run that is going on has half written.
         """
         unraisable = sys.unraisablehook
 
@@ -206,12 +194,9 @@ class Checkpoints:
         logger = logging.getLogger("absl")
         level = logger.level
         logger.setLevel(logging.ERROR)  # orbax warns of what `read_only` means
+        kept = preservation_policy.AnyPreservationPolicy([preservation_policy.LatestN(keep), self])
         options = ocp.CheckpointManagerOptions(
-            preservation_policy=preservation_policy.AnyPreservationPolicy(
-                [preservation_policy.LatestN(keep), self]
-            ),
-            cleanup_tmp_directories=not read_only,
-            read_only=read_only,
+            preservation_policy=kept, cleanup_tmp_directories=not read_only, read_only=read_only
         )
         try:
             self._manager = ocp.CheckpointManager(self._place, options=options)
@@ -245,14 +230,12 @@ class Checkpoints:
 
         The state may be donated as soon as this returns.
         """
-        digest = [int(word) for word in np.asarray(_digest(state))]
-        whole = {**record, "step": step, "digest": digest}
-        args = ocp.args.Composite(
-            state=ocp.args.StandardSave(state),
-            record=ocp.args.JsonSave(whole | {"checksum": _checksum(whole)}),
-        )
+        whole = {**record, "step": step, "digest": np.asarray(_digest(state)).tolist()}
+        saved = ocp.args.JsonSave(whole | {"checksum": _checksum(whole)})
         with _named(self._folder):  # the error may be from the previous save
-            return self._manager.save(step, args=args)
+            return self._manager.save(
+                step, args=ocp.args.Composite(state=ocp.args.StandardSave(state), record=saved)
+            )
 
     def wait(self) -> None:
         """Wait until all checkpoints are on disk."""
@@ -273,8 +256,7 @@ class Checkpoints:
         with `step`, this one only; `DamagedCheckpoints` if none can be read. `like` is a tree of `jax.ShapeDtypeStruct`
         with shardings, which may be over other devices than the saved ones.
         """
-        steps = self.steps() if step is None else [step]
-        if not steps:
+        if not (steps := self.steps() if step is None else [step]):
             return None
         for candidate in reversed(steps):
             try:
@@ -295,14 +277,12 @@ class Checkpoints:
         )
 
     def _read(self, step: int, like: State) -> tuple[State, dict[str, Any]]:
-        restored = self._manager.restore(
-            step,
-            args=ocp.args.Composite(state=ocp.args.StandardRestore(like), record=ocp.args.JsonRestore()),
-        )
+        args = ocp.args.Composite(state=ocp.args.StandardRestore(like), record=ocp.args.JsonRestore())
+        restored = self._manager.restore(step, args=args)
         state, record = restored["state"], restored["record"]
         if record.pop("checksum", None) != _checksum(record):
             raise ValueError("its record differs from the one that was saved")
-        if [int(word) for word in np.asarray(_digest(state))] != record["digest"]:
+        if np.asarray(_digest(state)).tolist() != record["digest"]:
             raise ValueError("its arrays differ from those that were saved")
         return state, record
 
@@ -325,14 +305,14 @@ def _checksum(record: dict[str, Any]) -> int:
 
 @contextmanager
 def _named(folder: Path) -> Iterator[None]:
-    """Raise errors of writing as `UnwrittenCheckpoint`, in one line with what to do."""
+    """Raise errors of writing as `RuntimeError`, in one line with what to do."""
     try:
         yield
     except Exception as error:
         text = " ".join(str(error).split())
         known = map(os.strerror, (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES))
         reason = next((words for words in known if words in text), text[:300])
-        raise UnwrittenCheckpoint(
+        raise RuntimeError(
             f"a checkpoint could not be written to {folder} ({reason}); earlier ones are intact. Free disk space or "
             "make the folder writable, then repeat the command to resume from the newest"
         ) from error

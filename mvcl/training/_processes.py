@@ -25,10 +25,7 @@ from mvcl import _progress
 # Steps between setting and reading a flag, so that the host never waits for the device.
 _LAG = 2
 # Variables with the number of processes, and with the index of this one.
-_NUMBERS = (
-    ("JAX_NUM_PROCESSES", "OMPI_COMM_WORLD_SIZE"),
-    ("JAX_PROCESS_ID", "OMPI_COMM_WORLD_RANK"),
-)
+_NUMBERS = (("JAX_NUM_PROCESSES", "OMPI_COMM_WORLD_SIZE"), ("JAX_PROCESS_ID", "OMPI_COMM_WORLD_RANK"))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -158,6 +155,12 @@ class Stop:
     """Number of the signal that this process got; 0: none."""
     _pending: deque[jax.Array] = dataclasses.field(default_factory=deque)
 
+    def handle(self, number: int, _: Any) -> None:
+        """For `handling`: a second SIGINT ends the process at once."""
+        if self.signal == number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.signal = number
+
     def agreed(self) -> int:
         """Number of the signal that stops all processes, or 0; every process calls it after the same piece of work.
 
@@ -178,27 +181,11 @@ class Stop:
 
 
 @contextmanager
-def stop_signals(mesh: Mesh) -> Iterator[Stop]:
-    """SIGTERM and SIGINT set `stop.signal` instead of ending the process; a second SIGINT ends it at once."""
-    stop = Stop(mesh)
-
-    def handle(number: int, _: Any) -> None:
-        if stop.signal == number == signal.SIGINT:
-            raise KeyboardInterrupt
-        stop.signal = number
-
-    with handling(handle):
-        yield stop
-
-
-@contextmanager
 def handling(handle: Callable[[int, Any], object]) -> Iterator[None]:
-    """Context in which SIGTERM and SIGINT call a function; of a thread other than the main one, which gets none, as it
-    is."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    """Context in which SIGTERM and SIGINT call a function; no change in other threads, which get no signals."""
+    main = threading.current_thread() is threading.main_thread()
+    caught = (signal.SIGTERM, signal.SIGINT) if main else ()
+    before = {number: signal.signal(number, handle) for number in caught}
     try:
         yield
     finally:

@@ -24,43 +24,32 @@ State = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A run's compiled functions.
+    """A run's compiled functions."""
 
-    Attributes:
-      mesh: devices, axes `data`, along which slices follow one another, and `fsdp`.
-      batch_sharding: rows split over all devices.
-      steps: updates of the whole run.
-      steps_per_epoch: updates in one pass over the training split.
-      learner: the method with its networks.
-      abstract_state: shapes, dtypes and shardings of the state.
-      init: () -> state, a dict of params, statistics, opt, step (updates done), seed and, with an EMA, ema.
-      step: (state, batch) -> (state, metrics); the state is donated.
-      views: batch -> (n, k, H, W, C) views, or a tuple of k arrays (n, ...) for given views and for sizes that differ.
-      apply: (state, inputs) -> (b, d) features; the inputs are (b, H, W, C) float32 or uint8 images, or the output of
-        `mvcl.data.inputs`.
-      head: how many of the features of `apply`, the last, are the head's beside the encoder's; 0: no such.
-      rows: inputs -> (b, d) rows: images as the encoder sees them, or all given views.
-      learning_rate: step -> learning rate.
-      chance: () -> the objective's chance level; None if the method minimises something else.
-      restart: (state, parts) -> state with new moments of the optimiser for these parts of the parameters; for methods
-        with `restarts`.
-    """
-
-    mesh: Mesh
-    batch_sharding: NamedSharding
+    mesh: Mesh  # axes `data`, along which slices follow one another, and `fsdp`
+    batch_sharding: NamedSharding  # rows split over all devices
     steps: int
     steps_per_epoch: int
     learner: methods.Learner
-    abstract_state: State
+    abstract_state: State  # shapes, dtypes and shardings
+    # The state is a dict of params, statistics, opt, step (updates done), seed and, with an EMA, ema.
     init: Callable[[], State]
+    # The state is donated; the other value is to be logged.
     step: Callable[[State, Any], tuple[State, dict[str, jax.Array]]]
+    # Of a batch (n, k, H, W, C) views, or a tuple of k arrays (n, ...) for given views and for sizes that differ.
     views: Callable[[Any], Any]
+    # (b, d) features of (b, H, W, C) float32 or uint8 images, or of what `data.inputs` returns; the last `head` of them
+    # are the head's beside the encoder's.
     apply: Callable[[State, Any], jax.Array]
     head: int
-    rows: Callable[[Any], jax.Array]
+    rows: Callable[[Any], jax.Array]  # (b, d): images as the encoder sees them, or all given views
     learning_rate: optax.Schedule
-    chance: Callable[[], jax.Array] | None
-    restart: Callable[[State, tuple[str, ...]], State]
+    chance: (
+        Callable[[], jax.Array] | None
+    )  # level of the objective; None if the method minimises something else
+    restart: Callable[
+        [State, tuple[str, ...]], State
+    ]  # new moments of the optimiser for some parts of the parameters
 
 
 def evaluated(state: State) -> tuple[Any, Any]:
@@ -69,13 +58,10 @@ def evaluated(state: State) -> tuple[Any, Any]:
 
 
 def build(config: Config, outline: data.Outline) -> Program:
-    """The compiled functions of a config for data of this outline.
+    """The compiled functions of a config for data of this outline; `ValueError` if they do not fit, or the devices.
 
     Configs that differ only in fields that change none of them, such as the seed, an argument of the compiled functions
     and part of the state, have them in common, so that runs one after the other compile once.
-
-    Raises:
-      ValueError: a batch does not divide over the devices, or is larger than the split.
     """
     mesh, protocol = make_mesh(config.mesh), config.evaluation
     both = isinstance(protocol, Classification) and protocol.knn_head
@@ -279,11 +265,8 @@ def make_mesh(options: _config.Mesh) -> Mesh:
     """Devices in axes `data` and `fsdp`.
 
     Slices follow one another along `data`, so that `fsdp` stays inside a slice: gathers of parameters use its fast
-    network, and the gradient's all-reduce is the one collective of the parameters that crosses slices. An axis of its
-    own would change no collective, since the batch is always split over slices and `data` together.
-
-    Raises:
-      ValueError: there are too few devices, or other slices than mesh.slices.
+    network, and the gradient's all-reduce is the one collective of the parameters that crosses slices. `ValueError` if
+    there are too few devices, or other slices than mesh.slices.
     """
     slices, data, fsdp = options.shape
     used, available = slices * data * fsdp, jax.device_count()
@@ -292,9 +275,7 @@ def make_mesh(options: _config.Mesh) -> Mesh:
             f"mesh.slices * mesh.data * mesh.fsdp = {slices} * {data} * {fsdp} devices, but there are {available}"
         )
     return Mesh(
-        arranged(jax.devices(), slices, data, fsdp),
-        ("data", "fsdp"),
-        axis_types=(AxisType.Auto, AxisType.Auto),
+        arranged(jax.devices(), slices, data, fsdp), ("data", "fsdp"), axis_types=(AxisType.Auto,) * 2
     )
 
 
@@ -303,9 +284,6 @@ def arranged(devices: Sequence[Any], slices: int, data: int, fsdp: int) -> np.nd
 
     TPUs tell their slice, and are placed by their position in it if there are several. CPU and GPU devices are taken
     in their order, which is that of the processes.
-
-    Raises:
-      ValueError: TPUs are in another number of slices, or a slice has other than data * fsdp devices.
     """
     found = Counter(device.slice_index for device in devices if device.platform == "tpu")
     if not found or (slices == 1 and len(found) == 1):
@@ -325,10 +303,8 @@ def arranged(devices: Sequence[Any], slices: int, data: int, fsdp: int) -> np.nd
 def rows_per_device(config: Config, examples: int, mesh: Mesh, learner: methods.Learner) -> int:
     """Rows per device of a batch, of which the last are not counted where devices do not divide it.
 
-    With `last_batch` of the learner the examples that are left at the end of an epoch are a batch too.
-
-    Raises:
-      ValueError: a batch is larger than the split, or does not divide over the devices or into groups.
+    `ValueError` for a batch larger than the split, or one that does not divide over the devices or into groups, as the
+    examples left at the end of an epoch too, if the learner has `last_batch`.
     """
     n, group, last_batch = config.examples, config.train.group, learner.last_batch
     if n > examples:

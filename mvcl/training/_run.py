@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from mvcl import _buckets, _files, _progress, augment, data, methods, models
+from mvcl import _configs, _files, _progress, augment, data, methods, models
 from mvcl.training import _program
 from mvcl.training._config import Config, Mesh, suited_to
 from mvcl.training._folder import Checkpoints, read_scores
@@ -39,14 +39,13 @@ class Run:
 
 
 def prepare(config: Config, splits: Mapping[str, data.Split] | None = None) -> Run:
-    """Open the data, if `splits` is None, and build the compiled functions; `ValueError` if the config or the data are
-    invalid."""
+    """Open the data, if `splits` is None, and build the compiled functions; `ValueError` if they are invalid."""
     if splits is None:
         with _progress.during("opening the data"):
             splits = config.data.open()
-    outline = splits["train"].outline
+    split, outline = splits["train"], splits["train"].outline
     config = suited_to(config, outline)
-    split, compared = splits["train"], config.train.group or config.examples
+    compared = config.train.group or config.examples
     if split.draws is not None and (unit := math.gcd(split.draws.size, config.examples)) % compared:
         raise ValueError(
             f"data.classes_per_draw = {split.draws.size} different classes in a batch of {config.examples}, of which "
@@ -65,33 +64,25 @@ def prepare(config: Config, splits: Mapping[str, data.Split] | None = None) -> R
 
 
 def open_run(
-    workdir: Path,
+    workdir: str | Path,
     checkpoint: str = "latest",
     network: str = "config",
     *,
     output: Literal["config", "encoder", "head", "views", "head_views"] = "config",
     with_data: bool = True,
 ) -> tuple[Run, _program.State]:
-    """Open a finished or interrupted run on the present devices.
+    """Open a finished or interrupted run on the present devices; errors are those of `open_encoder`.
 
     Args:
       workdir: folder of the run.
       checkpoint: `latest`, `best`, or a step.
       network: `online` or `momentum`, for methods with both; `config` uses the method's `evaluate` field.
-      output: `encoder`, `head`, `views` or `head_views`, the output to evaluate; `config` is that of
-        evaluation.features.
+      output: the output to evaluate; `config` is that of evaluation.features.
       with_data: open the run's data; otherwise the run has no splits, and its data are not needed.
-
-    Raises:
-      ValueError: the folder is not a run, or has no such checkpoint or network.
-      DamagedCheckpoints: the checkpoint cannot be read.
     """
-    workdir = _buckets.path(workdir)
-    if not (workdir / "config.json").is_file():
-        raise ValueError(f"{workdir} is not a run folder: it has no config.json")
-    text = (workdir / "config.json").read_text(encoding="utf-8")
-    with _files.naming(workdir / "config.json"):
-        config = from_json(text, encoder_only=not with_data)
+    folder = _configs.run_folder(workdir)
+    with _files.naming(file := folder / "config.json"):
+        config = from_json(file.read_text(encoding="utf-8"), encoder_only=not with_data)
     if network != "config":
         if not isinstance(config.method, methods.Following) or network not in ("online", "momentum"):
             raise ValueError(
@@ -101,19 +92,19 @@ def open_run(
         config = replace_at(config, ("method", "evaluate"), network)
     if output != "config":
         config = replace_at(config, ("evaluation", "features"), output)
-    weights = workdir / "encoder.npz"
-    if not (workdir / "checkpoints").is_dir() and not weights.is_file():
+    weights = folder / "encoder.npz"
+    if not (folder / "checkpoints").is_dir() and not weights.is_file():
         raise ValueError(
-            f"{workdir} has no checkpoint yet; `mvcl train {workdir} --workdir {workdir}` trains it"
+            f"{folder} has no checkpoint yet; `mvcl train {folder} --workdir {folder}` trains it"
         )
-    kept = _files.read_json(workdir / "data.json") if (workdir / "data.json").is_file() else {}
-    with _files.naming(workdir):
+    kept = _files.read_json(folder / "data.json") if (folder / "data.json").is_file() else {}
+    with _files.naming(folder):
         run = prepare(_found(_here(config), kept)) if with_data else _without_data(_here(config), kept)
     if weights.is_file():
         with _files.reading(weights, "file of an encoder's weights"):
             return run, _read(run.program, _files.read_npz(weights))
-    checkpoints = Checkpoints(workdir / "checkpoints", 1, read_scores(workdir), read_only=True)
-    try:
+    opened = Checkpoints(folder / "checkpoints", 1, read_scores(folder), read_only=True)
+    with closing(opened) as checkpoints:
         steps = checkpoints.steps()
         named = {"latest": max(steps, default=None), "best": checkpoints.best(steps)}
         step = named.get(checkpoint, int(checkpoint) if checkpoint.isdecimal() else None)
@@ -124,8 +115,6 @@ def open_run(
             )
         with _progress.during(f"reading the checkpoint of step {step}"):
             restored = checkpoints.restore(run.program.abstract_state, step)
-    finally:
-        checkpoints.close()
     assert restored is not None
     return run, restored[0]
 
@@ -152,12 +141,9 @@ def _read(program: _program.Program, arrays: Mapping[str, np.ndarray]) -> _progr
 def _found(config: Config, kept: Mapping[str, Any]) -> Config:
     """The config; a relative path of its data that is not in this folder is that of the folder of training."""
     for name in ("path", "directory"):
-        place = Path(kept.get("folder", "")) / getattr(config.data, name, "")
-        if (
-            getattr(config.data, name, "")
-            and not Path(getattr(config.data, name)).exists()
-            and place.exists()
-        ):
+        given = getattr(config.data, name, "")
+        place = Path(kept.get("folder", "")) / given
+        if given and not Path(given).exists() and place.exists():
             config = replace_at(config, ("data", name), str(place))
     return config
 
@@ -177,18 +163,13 @@ def _without_data(config: Config, kept: Mapping[str, Any]) -> Run:
 
 
 def open_weights(config: Config, path: Path, prefix: str | None = None) -> tuple[Run, _program.State]:
-    """A config with the weights of a file in its encoder, without training.
+    """A config with the weights of a file in its encoder, and in its head if the evaluation is of it, untrained.
 
-    The head has its weights of the file too, if the evaluation is of it. Any method with one encoder is read as SimCLR,
-    whose network has this encoder and this head.
-
-    Raises:
-      ValueError: as `models.load_weights`, or the method has an encoder for each view and is not SEM.
+    Any method with one encoder is read as SimCLR, whose network has this encoder and this head. `ValueError` as
+    `models.load_weights`, or if the method has an encoder for each view and is not SEM.
     """
     if isinstance(config.method, methods.MultiEncoder):
-        raise ValueError(
-            "--weights needs one encoder, or method sem; method multi_encoder has one for each view"
-        )
+        raise ValueError("--weights needs one encoder, or method sem; method multi_encoder has one a view")
     sem, protocol = isinstance(config.method, methods.Sem), config.evaluation
     method = config.method if sem else methods.Simclr()
     train = dataclasses.replace(config.train, initial=None, ema=0.0)
@@ -212,11 +193,7 @@ def _placed(program: _program.Program, state: _program.State) -> _program.State:
 
 
 def one_encoder(run: Run, state: _program.State) -> Any:
-    """The encoder that is evaluated, in evaluation mode, for methods with one encoder.
-
-    Raises:
-      ValueError: the method has an encoder for each view.
-    """
+    """The encoder that is evaluated, in evaluation mode; `ValueError` if the method has one for each view."""
     learner = run.program.learner
     if not learner.one_encoder:
         raise ValueError(
@@ -227,30 +204,21 @@ def one_encoder(run: Run, state: _program.State) -> Any:
 
 
 def with_initial(run: Run, state: _program.State) -> _program.State:
-    """A new state with the encoder of the run train.initial.
-
-    Raises:
-      ValueError: train.initial is not a run, its encoder differs, or the method does not support it.
-    """
-    program, config = run.program, run.config
-    if not isinstance(config.method, (methods.Simclr, methods.Supervised)):
-        raise ValueError(
-            f"train.initial needs method simclr or supervised, got {type(config.method).__name__}"
-        )
-    initial = _buckets.path(config.train.initial or "")
-    tree(config)  # its own code is known to the run, on every process
-    encoder = one_encoder(*open_run(initial, with_data=False))
-    params, statistics = program.learner.start_from(state["params"], state["statistics"], encoder)
+    """A new state with the encoder of the run train.initial; `ValueError` if it or the method does not fit."""
+    method = run.config.method
+    if not isinstance(method, (methods.Simclr, methods.Supervised)):
+        raise ValueError(f"train.initial needs method simclr or supervised, got {type(method).__name__}")
+    tree(run.config)  # its own code is known to the run, on every process
+    encoder = one_encoder(*open_run(run.config.train.initial or "", with_data=False))
+    params, statistics = run.program.learner.start_from(state["params"], state["statistics"], encoder)
     new = {**state, "params": params, "statistics": statistics}
     new |= {"ema": jax.tree.map(jnp.copy, params)} if "ema" in state else {}
-    return _placed(program, new)
+    return _placed(run.program, new)
 
 
 def host_crop(run: Run, policies: Sequence[augment.Policy] | None = None, seed: int = 0) -> data.Crop | None:
-    """Host crops by some policies for images of different sizes; None if the device crops.
-
-    Without policies a crop is that of the evaluation. All splits use it: a program has one image size.
-    """
+    """Host crops by some policies, by default that of the evaluation, for images of different sizes; None if the device
+    crops."""
     used = [_program.evaluation_policy(run.config, None)] if policies is None else policies
 
     def crop(arrays: data.Example, epoch: int, row: int) -> data.Example:
@@ -265,9 +233,7 @@ def batches(
 ) -> Generator[data.Batch, None, None]:
     """The training batches of this process, from `first_step` on; closing the generator stops the readers.
 
-    Raises:
-      StalledReader: no batch came for train.stall_seconds.
-      CorruptExample: more unreadable examples than `reading` allows (default: none).
+    Errors are those of `train`; without `reading` every example must be readable.
     """
     config, reading = run.config, data.Reading() if reading is None else reading
     stream = data.batches(
@@ -287,8 +253,7 @@ def batches(
 
 
 def save_views(run: Run, path: Path, reading: data.Reading, count: int = 8) -> None:
-    """Write the first readable training images and their views of epoch 0 as .npz, unless the file is there; nothing
-    for given views.
+    """Write the first readable training images and their views of epoch 0 as .npz, unless the file is there.
 
     `views` is (m, k, side, side, C) uint8 with the side of the largest view; view v fills its first `sizes[v]` rows and
     columns, and the rest is zero.
@@ -298,10 +263,8 @@ def save_views(run: Run, path: Path, reading: data.Reading, count: int = 8) -> N
         return
     crop = host_crop(run, policies, run.config.train.seed)
     stream = data.in_order(split, "train", batch_size=1, crop=crop, reading=reading)
-    with (
-        closing(data.watched(stream, run.config.train.stall_seconds, reading)) as watched,
-        _progress.during("reading images for the report"),
-    ):
+    watched = data.watched(stream, run.config.train.stall_seconds, reading)
+    with closing(watched), _progress.during("reading images for the report"):
         readable = list(islice((batch for batch in watched if len(batch["index"])), count))
     if not readable:
         return  # training says why

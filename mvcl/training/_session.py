@@ -74,7 +74,10 @@ class Clock:
 
 
 class Log:
-    """A line of progress and a row of metrics.jsonl and TensorBoard for each logged step, scores, and warnings."""
+    """A line of progress and a row of metrics.jsonl and TensorBoard for each logged step, scores, and warnings.
+
+    A bucket's objects cannot grow: its log is written to a temporary folder, which `upload` copies.
+    """
 
     def __init__(
         self,
@@ -83,27 +86,24 @@ class Log:
         *,
         step: int,
         steps: int,
-        views_per_step: int,
+        views: int,
         full_speed: float | None = None,
     ) -> None:
-        """Add to the log of a folder, which ends at `step`; `full_speed` in steps per second.
-
-        A bucket's objects cannot grow: its log is written to a temporary folder, which `upload` copies.
-        """
+        """Add to the log of a folder, which ends at `step`; of `views` in a step, `full_speed` in steps per second."""
         from tensorboardX import SummaryWriter  # takes half a second with the clients of cloud storage
 
-        self._workdir, self._clock, self._steps, self._views = workdir, clock, steps, views_per_step
-        self._full_speed, self._folder, rows = full_speed, workdir, workdir / "metrics.jsonl"
+        self._workdir, self._clock, self._steps, self._views = workdir, clock, steps, views
+        self._full_speed, self._folder, rows = full_speed, workdir, workdir / _folder.LOG
         self._remote = tempfile.TemporaryDirectory(prefix="mvcl_") if _buckets.is_remote(workdir) else None
         if self._remote is not None:
             self._folder = Path(self._remote.name)
             (self._folder / rows.name).write_text(rows.read_text() if rows.is_file() else "")
-        self._file = open(self._folder / "metrics.jsonl", "a", buffering=1)
+        self._file = open(self._folder / _folder.LOG, "a", buffering=1)
         # Its queue has no limit: its thread ends at a full disk, and a full queue would hold this one for ever.
         self._board = SummaryWriter(str(self._folder / "tensorboard"), max_queue=0, purge_step=step or None)
         self._last, self._before, self._started = step, clock.seconds(), time.monotonic()
         # Time never decreases, even if the machine's clock is set back.
-        last = max((float(row.get("time", 0.0)) for row in _folder.read_log(workdir)), default=0.0)
+        last = max((row.get("time", 0.0) for row in _folder.read_log(rows)), default=0.0)
         self._wall = max(time.time(), last) - self._started
         self._signs: dict[str, int] = {}
 
@@ -181,8 +181,7 @@ class Log:
     def close(self) -> None:
         """Print where the time went, and close the files."""
         seconds = self._clock.seconds()
-        whole = max(sum(seconds.values()), 1e-3)
-        longest = sorted(seconds, key=lambda name: -seconds[name])
+        whole, longest = max(sum(seconds.values()), 1e-3), sorted(seconds, key=lambda name: -seconds[name])
         shares = [f"{name} {100 * seconds[name] / whole:.0f} %" for name in longest]
         _progress.line(", ".join([f"time: {_progress.duration(whole)}", *shares]))
         for file in (self._file, self._board):
@@ -204,6 +203,7 @@ class Session:
     """
 
     state: State
+    log: Log | None = None
 
     def __init__(
         self,
@@ -218,7 +218,6 @@ class Session:
         config, program = run.config, run.program
         self.run, self.workdir, self.clock, self.stop = run, workdir, clock, stop
         self.files, self._page = files, page
-        self.log: Log | None = None
         self.scores = _folder.read_scores(workdir)
         self.checkpoints = Checkpoints(workdir / "checkpoints", config.checkpoint.keep, self.scores)
         files.push(self.close)
@@ -255,20 +254,19 @@ class Session:
             table, score = ended
             if first and score is not None and self.step not in self.scores:  # the run was killed before
                 row = {"step": self.step, score[0]: score[1], _folder.SCORE: score[0]}
-                _folder.append_row(self.workdir / "metrics.jsonl", row)
+                _files.append(self.workdir / _folder.LOG, json.dumps(row) + "\n")
             return table
         if first:
             self.clock.resume(self.workdir / "time.json")
             _folder.rewind_log(self.workdir, self.step, done=self.step >= steps)
             if scaling := self.run.splits["train"].scaling:  # of tables, for data.scaling_file
                 _files.write_whole(self.workdir / "scaling.json", json.dumps(scaling) + "\n")
+            views, speed = (
+                config.examples * config.views.k,
+                full_speed(self.run.program, config, self.run.outline),
+            )
             self.log = Log(
-                self.workdir,
-                self.clock,
-                step=self.step,
-                steps=steps,
-                views_per_step=config.examples * config.views.k,
-                full_speed=full_speed(self.run.program, config, self.run.outline),
+                self.workdir, self.clock, step=self.step, steps=steps, views=views, full_speed=speed
             )
             self.files.callback(self.log.close)
             self.files.callback(self.clock.write, self.workdir / "time.json")
@@ -288,7 +286,7 @@ class Session:
         if scored > 0 and 0 < step < program.steps and step % scored == 0 and step not in self.scores:
             due |= {"score"} if config.evaluation.scored else set()
         if train.geometry_every > 0 and step > 0 and step % max(1, measured) == 0:
-            rows = _folder.read_log(self.workdir)
+            rows = _folder.read_log(self.workdir / _folder.LOG)
             if not any(row.get("step") == step and _GEOMETRY in row for row in rows):
                 due.add("geometry")
         saved = step == program.steps or step % config.checkpoint.every_steps == 0
@@ -321,11 +319,7 @@ class Session:
             self._write_page()
 
     def evaluate(self) -> Table:
-        """The table of the last state.
-
-        Raises:
-          Interrupted: a process received a stop signal; the finished rows are kept.
-        """
+        """The table of the last state; a stop signal raises `Interrupted`, and the finished rows are kept."""
         with self.clock.phase("saving"):
             self.checkpoints.wait()
         _progress.line("evaluating")
@@ -370,7 +364,8 @@ class Session:
                 both = split.labels, np.asarray(record["clusters_all"])
                 agreement["acc_all"] = metrics.clustering_accuracy(*both)
                 agreement["nmi_all"] = metrics.normalized_mutual_information(*both)
-            _folder.append_row(self.workdir / "refresh.jsonl", {"step": self.step, **agreement, **plain})
+            row = {"step": self.step, **agreement, **plain}
+            _files.append(self.workdir / "refresh.jsonl", json.dumps(row) + "\n")
             self.log.scores(self.step, agreement)
         return statistics
 

@@ -40,7 +40,7 @@ def train(
 
     Args:
       config: the experiment.
-      workdir: folder of the run; created if missing.
+      workdir: folder of the run.
       splits: the data, `train` and what the evaluation needs; None: config.data is opened.
       hooks: called as `Hook` says, on every process. State and values are arrays on devices.
       profile: number of steps to trace into workdir/profile.
@@ -70,9 +70,10 @@ def train(
         _progress.line(f"warning: a batch has all {most} examples, which are fewer than train.batch_size")
     if run.program.chance is not None:
         jax.eval_shape(run.program.chance)  # an objective's options are checked before anything is written
+    stop = _processes.Stop(run.program.mesh)
     with (
         _processes.losses_named(workdir),
-        _processes.stop_signals(run.program.mesh) as stop,
+        _processes.handling(stop.handle),
         _folder.locked(workdir) if first else nullcontext(),
         ExitStack() as files,
     ):
@@ -100,8 +101,8 @@ def loop(session: Session, hooks: list[Hook]) -> None:
       Interrupted: a process received a stop signal; all processes saved the same step.
       Diverged: the loss became NaN or infinite.
     """
-    run, clock, program, log = session.run, session.clock, session.run.program, session.log
-    host = batches(run, session.step, session.reading)
+    clock, program, log = session.clock, session.run.program, session.log
+    host = batches(session.run, session.step, session.reading)
     stream = data.to_devices(host, program.batch_sharding)
     session.measure(session.due())
     pending: list[dict[str, jax.Array]] = []  # values of the steps that are not known to be finite
@@ -179,30 +180,20 @@ def traced(folder: Path, steps: int, step: int, last: int) -> Iterator[Hook]:
 def finetune_config(run: Path, source: data.Source | None = None, replicas: int = 8) -> Config:
     """The default config of `mvcl finetune`: train the encoder and a new linear layer on labelled images.
 
-    Shidani 2024, Table 2, the recipe of its transfer results (Table 3): SGD with momentum 0.9, learning rate 1e-3 x
-    batch / 256, cosine after 5 epochs of warm-up, no weight decay, float32, RandAugment 9/0.5, mixup 0.8, CutMix 1.0,
-    random erasing 0.25, 2 repeated augmentations, and a linear layer that starts at zero weights and the bias
-    log(1 / classes).
-
-    Where the table lists several values, these are learning rate 1e-3 of {1e-4, 1e-3, 1e-3}, batch 1024 of {384, 1024}
-    and 300 epochs of {300, 1000, 2000, 4000}. The text has 4000 epochs for Aircraft and 1e-4 for Caltech-101; of other
-    sets it does not say which values they have. The table has the names of DeiT (Touvron et al. 2021, Table 9). It
-    prints "prob." for 0.8 and 1.0; in DeiT's code these are alphas of Beta distributions, as here.
+    Shidani 2024, Table 2, the recipe of its transfer results (Table 3). Of several values there these are learning rate
+    1e-3 of {1e-4, 1e-3, 1e-3}, batch 1024 of {384, 1024} and 300 epochs of {300, 1000, 2000, 4000}; the text has 4000
+    epochs for Aircraft and 1e-4 for Caltech-101. The table has the names of DeiT (Touvron et al. 2021, Table 9), so
+    operations, and alphas of Beta distributions printed as "prob.", are those of DeiT's code, by inference.
 
     k is the number of repeated augmentations: a batch has train.batch_size images and k views of each, 1024 in all. An
-    epoch shows each of the N images k times, in N / 512 steps. In DeiT's code (RASampler, with 3 repeats) an epoch has
-    N views, so N / 1024 steps here: its 300 epochs are 150 of ours. The paper does not say which epoch it means.
-
-    RandAugment's 9/0.5 is on timm's scale of 10, which is 27 and 1.5 on the scale of 30, here; the operations are those
-    of DeiT's code, timm's in its increasing form. That the paper means them is an inference from the names.
-
-    The table's BatchNorm is not synchronised over replicas, whose number the paper does not give: a ResNet has batch
-    statistics of as many groups of views.
+    epoch shows each of the N images k times, in N / 512 steps. In DeiT's code (RASampler, with 3 repeats) it has N
+    views: its 300 epochs are 150 of ours. The paper does not say which epoch it means.
 
     Args:
       run: folder of the run whose encoder is fine-tuned.
       source: labelled images; None uses the run's source.
-      replicas: groups of views with batch statistics of their own; 8 of 128 views by default, which is ours.
+      replicas: groups of views with batch statistics of their own, as the table's BatchNorm is not synchronised over
+        replicas. The paper does not give their number; 8 of 128 views is ours.
     """
     pretrained = load(run)
     pretraining, encoder = pretrained.policies[0], pretrained.encoder
@@ -214,7 +205,7 @@ def finetune_config(run: Path, source: data.Source | None = None, replicas: int 
         crop_scale=(0.08, 1.0),
         crop_ratio=(3 / 4, 4 / 3),
         flip_probability=0.5,
-        rand_augment_ops=2,  # paper: RandAugment 9/0.5, as said above
+        rand_augment_ops=2,  # paper: RandAugment 9/0.5 on timm's scale of 10; here it is of 30
         rand_augment_magnitude=27.0,
         rand_augment_deviation=1.5,
         rand_augment_kind="timm",  # paper: DeiT's names
@@ -245,22 +236,13 @@ def finetune_config(run: Path, source: data.Source | None = None, replicas: int 
 
 
 def train_seeds(
-    config: Config,
-    folder: Path,
-    seeds: int = 3,
-    *,
-    page: Callable[[], Path] | None = None,
+    config: Config, folder: Path, seeds: int = 3, *, page: Callable[[], Path] | None = None
 ) -> Table:
     """Train a config once per seed, each in its own folder, and average the evaluation tables.
 
     The runs are in `seed0`, `seed1`, ... of the folder, from train.seed on; existing ones are resumed, finished ones
-    are read. `page` is as for `train`, for all seeds.
-
-    Returns:
-      The evaluation table: row name -> results, mean and standard deviation over seeds.
-
-    Raises:
-      ValueError: as `train`, or seeds is less than 1.
+    are read. The table has means and standard deviations over seeds. `page` and errors are as for `train`, for all
+    seeds; also `ValueError` for less than one.
     """
     if seeds < 1:
         raise ValueError(f"seeds must be at least 1, got {seeds}")
@@ -280,6 +262,6 @@ def _mean(results: tuple[evaluation.Result, ...]) -> evaluation.Result:
         return next(result for result in results if result.value is None)
     deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
     protocol = f"{results[0].protocol}, mean and standard deviation of {len(values)} seeds"
-    return evaluation.Result(
-        results[0].name, float(np.mean(values)), deviation, protocol, better=results[0].better
+    return dataclasses.replace(
+        results[0], value=float(np.mean(values)), deviation=deviation, protocol=protocol, each=()
     )

@@ -344,8 +344,8 @@ CELLS = [{"f": "a", "k": 2}, {"f": "b", "k": 2}]
         ([{"f": "a"}], {"measures": ()}, "must have cells and measures, got none in 'T'"),
         ([{"f": "a"}], {"seeds": 0}, "seeds must be at least 1, got 0"),
         ([{"f": "a"}, {"g": "a"}], {}, r"must have the same factors, got \['f'\] and \['g'\]"),
-        (CELLS, {"columns": "j"}, "columns must be one of f, k, got 'j'"),
-        (CELLS, {"along": "j"}, "along must be one of f, k, got 'j'"),
+        (CELLS, {"columns": "j"}, "columns must be one of 'f', 'k', got 'j'"),
+        (CELLS, {"along": "j"}, "along must be one of 'f', 'k', got 'j'"),
         (CELLS, {"reference": {"j": 1}}, "chosen by the factors f, k, got 'j'"),
         (CELLS, {"measures": (Measure(name="m"), Measure(name="m"))}, "different names, got m, m"),
     ],
@@ -397,7 +397,7 @@ NO_FACTOR = "chosen by the factors f, k, got 'j'"
         (Above(**KEYS, cells={"f": "a"}, than=({"f": "b"},), along="k"), NO_CELLS),
         (Within(**KEYS, cells={"f": "c"}, high=1), NO_CELLS),
         (dataclasses.replace(ABOVE, than=({"j": "b"},)), NO_FACTOR),
-        (dataclasses.replace(ABOVE, measure="n"), "the claim 't' must be of a measure of m, got 'n'"),
+        (dataclasses.replace(ABOVE, measure="n"), "the measure of the claim 't' must be one of 'm', got 'n'"),
     ],
 )
 def test_invalid_claim_raises(claim, message):

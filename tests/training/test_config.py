@@ -38,10 +38,9 @@ def test_every_choice_round_trips_through_json(table):
     [
         ("views.k", 1, "at least 2, since an objective compares views; got 1"),
         ("views.reference_views", 0, "at least 1"),
-        ("views.round_to", 0, "None or at least 1"),
         ("views.global_views", 2, "None, or at least 1 and less than views.k = 2"),
         ("views.policies", (augment.simclr(),), "empty or have at least views.k = 2 entries, got 1"),
-        ("train.steps", 0, "None or at least 1"),
+        ("train.steps", 0, "at least 1"),
         ("train.epochs", 0.0, "positive; got 0.0"),
         ("train.ema", 1.0, r"in [0, 1)"),
         ("train.log_every", 0, "at least 1"),
@@ -49,7 +48,7 @@ def test_every_choice_round_trips_through_json(table):
         ("train.peak_tflops", 0.0, "None or positive"),
         ("train.evaluate_every", -1.0, "at least 0"),
         ("checkpoint.every_steps", 0, "at least 1"),
-        ("mesh.slices", 0, "positive"),
+        ("mesh.slices", 0, "at least 1"),
         ("mesh.data", -2, "-1 or positive"),
     ],
 )
@@ -59,7 +58,7 @@ def test_raises_on_an_invalid_field(field, value, requirement):
 
 
 LEAST = {
-    **{"views.reference_views": 1, "views.round_to": 1, "views.global_views": 1, "views.strategy": "fixed"},
+    **{"views.reference_views": 1, "views.global_views": 1, "views.strategy": "fixed"},
     **{"train.steps": 1, "train.ema": 0.0, "train.log_every": 1, "train.threads": 1, "train.group": 2},
     **{"train.corrupt_limit": 0, "train.stall_seconds": 0.0, "train.evaluate_every": 0.0},
     **{"train.geometry_every": 0.0, "train.batch_size": 4, "checkpoint.every_steps": 1, "checkpoint.keep": 1},
@@ -126,7 +125,6 @@ def test_a_fixed_budget_has_the_same_batch_on_several_devices(tiny):
     one, eight = (training.prepare(changed(config, {"mesh.data": devices})) for devices in (1, 8))
     assert one.config.examples == eight.config.examples == 21
     assert one.program.steps_per_epoch == eight.program.steps_per_epoch
-    assert eight.config.views.round_to is None
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from mvcl import _files
 from mvcl.training import Config, Train, _cost, _folder, _session
 
 
@@ -67,7 +68,7 @@ def test_peak_is_that_of_the_longest_name(monkeypatch, kind, tflops):
 
 
 def opened(tmp_path, mine, step=0, full_speed=None):
-    return _session.Log(tmp_path, mine, step=step, steps=100, views_per_step=40, full_speed=full_speed)
+    return _session.Log(tmp_path, mine, step=step, steps=100, views=40, full_speed=full_speed)
 
 
 def rows(folder):
@@ -165,9 +166,9 @@ def test_scores_are_read_from_the_log(clock, tmp_path):
     log.scores(5, {"uniformity": -1.0})
     log.scores(6, {})
     log.close()
-    _folder.append_row(tmp_path / "metrics.jsonl", {"step": 8, "knn": 0.75, "score": "knn"})
+    _files.append(tmp_path / "metrics.jsonl", json.dumps({"step": 8, "knn": 0.75, "score": "knn"}) + "\n")
     assert _folder.read_scores(tmp_path) == {4: 0.5, 8: 0.75}
-    assert [row["step"] for row in _folder.read_log(tmp_path)] == [4, 5, 8]
+    assert [row["step"] for row in _folder.read_log(tmp_path / "metrics.jsonl")] == [4, 5, 8]
 
 
 def test_damaged_rows_are_skipped(tmp_path):
@@ -182,7 +183,7 @@ def test_damaged_rows_are_skipped(tmp_path):
         "\0",
     ]
     (tmp_path / "metrics.jsonl").write_bytes("\n".join(lines).encode("latin-1"))
-    assert _folder.read_log(tmp_path) == [{"step": 1}]
+    assert _folder.read_log(tmp_path / "metrics.jsonl") == [{"step": 1}]
 
 
 @pytest.mark.parametrize(("done", "refreshes"), [(False, [0, 3]), (True, [0, 3, 4])])
@@ -191,5 +192,5 @@ def test_rewound_logs_end_at_the_step(tmp_path, done, refreshes):
     for name in ("metrics.jsonl", "refresh.jsonl"):
         (tmp_path / name).write_text("".join(f'{{"step": {step}}}\n' for step in (0, 3, 4, 5)))
     _folder.rewind_log(tmp_path, 4, done=done)
-    assert [row["step"] for row in _folder.read_log(tmp_path)] == [0, 3, 4]
-    assert [row["step"] for row in _folder.read_log(tmp_path, "refresh.jsonl")] == refreshes
+    assert [row["step"] for row in _folder.read_log(tmp_path / "metrics.jsonl")] == [0, 3, 4]
+    assert [row["step"] for row in _folder.read_log(tmp_path / "refresh.jsonl")] == refreshes

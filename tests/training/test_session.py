@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 
 from mvcl import training
 from mvcl.training import _session, _train
-from mvcl.training._processes import Interrupted, Stop, stop_signals
+from mvcl.training._processes import Interrupted, Stop, handling
 
 
 def session_of(tmp_path, *, scores=(), scored=True, **train):
@@ -93,8 +93,8 @@ MESH = Mesh(np.asarray(jax.devices()[:1]).reshape(1, 1), ("data", "fsdp"))
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_is_kept_until_it_is_asked_for(number):
-    before = signal.getsignal(number)
-    with stop_signals(MESH) as stop:
+    before, stop = signal.getsignal(number), Stop(MESH)
+    with handling(stop.handle):
         assert stop.agreed() == 0
         signal.raise_signal(number)
         assert stop.agreed() == number
@@ -102,7 +102,8 @@ def test_a_signal_is_kept_until_it_is_asked_for(number):
 
 
 def test_a_second_interrupt_ends_at_once():
-    with stop_signals(MESH) as stop:
+    stop = Stop(MESH)
+    with handling(stop.handle):
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGTERM)  # another signal does not
         assert stop.agreed() == signal.SIGTERM

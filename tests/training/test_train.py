@@ -1,6 +1,7 @@
 """The loop: resume, signals, bad folders, non-finite losses."""
 
 import fcntl
+import json
 import os
 import signal
 import subprocess
@@ -11,7 +12,7 @@ import jax
 import numpy as np
 import pytest
 
-from mvcl import training
+from mvcl import _files, training
 from mvcl.studies import changed
 from mvcl.training import _folder, _session
 
@@ -59,7 +60,7 @@ def test_resumes_bit_identically_after_a_signal(whole, tiny, tmp_path, monkeypat
         training.train(tiny, workdir)
     assert stopped.value.signal == number
     monkeypatch.undo()
-    _folder.append_row(workdir / "metrics.jsonl", {"step": 4, "loss": 0.0})  # after the checkpoint: left out
+    _files.append(workdir / "metrics.jsonl", json.dumps({"step": 4, "loss": 0.0}) + "\n")
     # the evaluation may differ when a run resumes
     training.train(changed(tiny, {"evaluation.labels_per_class": (), "evaluation.baselines": False}), workdir)
     jax.tree.map(np.testing.assert_array_equal, *(parameters(folder) for folder in (workdir, whole[0])))
@@ -84,7 +85,7 @@ def test_a_folder_belongs_to_its_data_and_to_a_run_that_took_a_step(tiny, tmp_pa
     wider = changed(tiny, {"head.out": 9})
     _folder.claim(tmp_path, wider, other)  # nothing was logged or saved
     assert training.load(tmp_path).head == wider.head
-    _folder.append_row(tmp_path / "metrics.jsonl", {"step": 2, "loss": 0.0})
+    _files.append(tmp_path / "metrics.jsonl", json.dumps({"step": 2, "loss": 0.0}) + "\n")
     with pytest.raises(
         ValueError, match=r"was trained on other data: split train differs .* remove .*data\.json"
     ):
@@ -144,7 +145,7 @@ def test_opens_and_embeds_a_run(whole, tmp_path):
 
 COMPILE = """
 import jax
-from mvcl import training
+from mvcl import _files, training
 training.compilation_cache()
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.jit(lambda x: x + 1)(1.0)
