@@ -149,6 +149,8 @@ class Above(Claim):
     along: str = ""
     """Gains from the first to the last level of this factor of numbers are compared, one for each level of the other
     factors that still vary; empty: values."""
+    among: Sequence[str | int | float] = ()
+    """Levels of `along` that count; empty: all."""
 
     @property
     def rule(self) -> str:
@@ -169,6 +171,8 @@ class Trend(Claim):
     """The factor."""
     rises: bool = True
     """False: it falls."""
+    among: Sequence[str | int | float] = ()
+    """As of `Above`."""
 
     @property
     def rule(self) -> str:
@@ -179,7 +183,7 @@ class Trend(Claim):
         )
 
     def about(self, study: Study) -> list[list[Compared]]:
-        lines = _lines(study, self.cells, self.along)
+        lines = _lines(study, self)
         steps = [[(b, a) for a, b in itertools.pairwise(line)] if len(line) > 2 else [] for line in lines]
         return [[(line[-1], line[0]), *of] for line, of in zip(lines, steps)]
 
@@ -201,6 +205,8 @@ class Within(Claim):
     high: float = math.inf
     """Largest value."""
     along: str = ""
+    """As of `Above`."""
+    among: Sequence[str | int | float] = ()
     """As of `Above`."""
 
     @property
@@ -246,8 +252,7 @@ def _differences(along: str) -> str:
 
 def _pairs(study: Study, claim: Above | Within) -> list[list[Compared]]:
     """The cells with their partners, or the first and last cells of lines; a cell is not compared with itself."""
-    cells, along = claim.cells, claim.along
-    lines = _lines(study, cells, along) if along else [[cell] for cell in select(study, cells)]
+    lines = _lines(study, claim) if claim.along else [[cell] for cell in select(study, claim.cells)]
     found: list[list[Compared]] = []
     for line, factors in itertools.product(lines, claim.than):
         first, last = (partner(study, cell, factors) for cell in (line[0], line[-1]))
@@ -256,14 +261,16 @@ def _pairs(study: Study, claim: Above | Within) -> list[list[Compared]]:
     return found
 
 
-def _lines(study: Study, factors: Factors, along: str) -> list[list[Cell]]:
-    """The cells with these factors, in the order of the factor `along`: a line for each level of the other factors."""
+def _lines(study: Study, claim: Above | Trend | Within) -> list[list[Cell]]:
+    """The cells of a claim, in the order of its factor `along`: a line for each level of the other factors."""
+    along, among = claim.along, claim.among
     if along not in study.cells[0].factors:
         return []
     groups: dict[tuple[object, ...], list[Cell]] = {}
-    for cell in sorted(select(study, factors), key=lambda cell: cell.factors[along]):
+    for cell in sorted(select(study, claim.cells), key=lambda cell: cell.factors[along]):
         rest = tuple(level for name, level in cell.factors.items() if name != along)
-        groups.setdefault(rest, []).append(cell)
+        if not among or cell.factors[along] in among:
+            groups.setdefault(rest, []).append(cell)
     return [group for group in groups.values() if len(group) > 1]
 
 

@@ -18,6 +18,7 @@ _RULES = (
     "lies within ± margin, else open. A claim of several does not hold if one does not; else it cannot be told if one "
     "is open; else it is equal within the margin if one is; else it holds."
 )
+_HALF_WIDTH = "± is the half-width of a 95% interval."
 _NOT_ABOVE = (
     "≈: not better than the untrained encoder and the raw input (the paired 95% interval to the better of them reaches "
     "0), so this value cannot tell objectives apart."
@@ -53,10 +54,9 @@ def page(content: dict[str, Any], figure: str) -> str:
 
 def _noise(content: dict[str, Any]) -> list[str]:
     """What takes the place of an interval over seeds in the claims of a study of one seed."""
-    noise = content.get("noise", {}) if content["seeds"] == 1 else {}
-    known = "; ".join(f"{name} {text}" for name, text in noise.items())
+    known = "; ".join(f"{name} {text}" for name, text in content.get("noise", {}).items())
     text = "Of one seed: the interval of a claim is that of the deviation of one run which the paper's table shows"
-    return [f"{text}: {known}."] if known else []
+    return [f"{text}: {known}."] if known and content["seeds"] == 1 else []
 
 
 def _state(content: dict[str, Any]) -> str:
@@ -144,37 +144,29 @@ def _notes(content: dict[str, Any]) -> list[str]:
     if lines:
         head = ["cell", "measure", "minus", "difference", "seeds"]
         parts += ["## Paired differences", "By seed, with 95% intervals.", _markdown(head, lines, 3)]
-    if cells := content["not_trained"]:
-        every = {measure["name"] for measure in content["measures"]}
-        lines = [
-            [n, "all" if every == {*of} else ", ".join(labels[m] for m in of)] for n, of in cells.items()
-        ]
-        parts += ["## Not trained", _UNTRAINED, _markdown(["cell", "measures"], lines, 2)]
+    if untrained := content["not_trained"]:
+        of_cell = {
+            n: "all" if {*labels} == {*of} else ", ".join(labels[m] for m in of)
+            for n, of in untrained.items()
+        }
+        parts += ["## Not trained", _UNTRAINED, _markdown(["cell", "measures"], [*of_cell.items()], 2)]
     if claims := content["claims"]:
+        head = ["claim", "source", "measure", "here", "decided by"]
         lines = [
             [of["text"], of["source"], labels[of["measure"]], f"**{of['answer']}**", of["reason"]]
             for of in claims
         ]
         rules = "\n".join(f"- {rule}" for rule in dict.fromkeys(claim["rule"] for claim in claims))
-        head = ["claim", "source", "measure", "here", "decided by"]
-        parts += [
-            "## Claims",
-            _coverage(content),
-            _markdown(head, lines, 5),
-            f"{_RULES if _half_widths(content) else 'Rule:'}\n\n{rules}",
-        ]
+        parts += ["## Claims", _coverage(content), _markdown(head, lines, 5)]
+        parts.append(f"{_RULES if _half_widths(content) else 'Rule:'}\n\n{rules}")
     return parts
 
 
 def _coverage(content: dict[str, Any]) -> str:
     """Of the intervals of the claims, their largest half-widths and the margins, in a paragraph; empty without any."""
     n, known = content["comparisons"], _half_widths(content)
-    text = "± is the half-width of a 95% interval."
-    if n > 1:
-        text = (
-            f"± is the half-width of an interval at {100 - 5 / n:.4g}%, so that all {n} comparisons of this page "
-            "together are covered with 95% (Bonferroni)."
-        )
+    several = f"so that all {n} comparisons of this page together are covered with 95% (Bonferroni)"
+    text = f"± is the half-width of an interval at {100 - 5 / n:.4g}%, {several}." if n > 1 else _HALF_WIDTH
     why = [f" The margin of {name}: {reason}." for name, reason in content["why"].items()]
     return "".join([f"{text} Largest half-widths: {'; '.join(known)}.", *why]) if known else ""
 

@@ -131,9 +131,8 @@ def _changes(old: Any, new: Any) -> list[str]:
 def run(study: Study, folder: Path, *, again: bool = False, only: str = "") -> int:
     """Run what is missing or failed, and with `again` what is stale, from nothing; return how many places failed.
 
-    `only` chooses cells, as `--only`.
-
-    Several processes may do so at once. The seeds of a cell follow each other, so that they compile once.
+    `only` chooses cells, as `--only`. Several processes may do so at once. The seeds of a cell follow each other, so
+    that they compile once.
 
     Raises:
       Interrupted: a signal stopped a run; its state is saved.
@@ -202,18 +201,12 @@ def _provenance() -> dict[str, Any]:
         machine = f"{jax.device_count()} x {device.device_kind}; {machine}"
     commit, git = "", ["git", "-C", str(Path(__file__).resolve().parents[2])]
     with contextlib.suppress(OSError, subprocess.CalledProcessError):
-        commit = subprocess.check_output(
-            [*git, "rev-parse", "--short=10", "HEAD"], stderr=subprocess.DEVNULL, text=True
-        ).strip()
+        head = [*git, "rev-parse", "--short=10", "HEAD"]
+        commit = subprocess.check_output(head, stderr=subprocess.DEVNULL, text=True).strip()
         commit += "+" * subprocess.call([*git, "diff", "--quiet", "HEAD", "--", "mvcl", "configs"])
-    return {
-        "machine": machine,
-        "cores": cores,
-        "versions": {"python": platform.python_version()}
-        | {name: metadata.version(name) for name in _PACKAGES},
-        "commit": commit,
-        "date": datetime.now(UTC).date().isoformat(),
-    }
+    versions = {"python": platform.python_version()} | {name: metadata.version(name) for name in _PACKAGES}
+    date = datetime.now(UTC).date().isoformat()
+    return {"machine": machine, "cores": cores, "versions": versions, "commit": commit, "date": date}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -255,8 +248,7 @@ def overview(opened: Opened, folder: Path, options: Options) -> str:
         lines.append(f"{state:8}  {place.name}" + (f": {'; '.join(reasons[:3])}" if reasons else ""))
         counts[state] += 1
         of_cell = seconds.setdefault(place.cell.name, [])
-        if "seconds" in record:
-            of_cell.append(record["seconds"] * record.get("cores", 2))
+        of_cell += [record["seconds"] * record.get("cores", 2)] if "seconds" in record else []
     total = ", ".join(f"{count} {state}" for state, count in counts.items())
     absent = dict.fromkeys(f"data absent: {why}" for of in sources.values() if (why := training.absent(of)))
     left = [place.cell.name for place in _left(opened.study, folder, options.again, options.only)]
@@ -273,10 +265,7 @@ def in_processes(opened: Opened, folder: Path, options: Options) -> None:
     """Run a study in several processes, of this machine or of SLURM, and wait for them.
 
     Those of this machine share its cores and end with this one. SLURM's jobs go on without it; before their time is
-    over they get SIGTERM, and save the state of their run.
-
-    Raises:
-      RuntimeError: a process ended in another way.
+    over they get SIGTERM, and save the state of their run. `RuntimeError` if a process ended in another way.
     """
     logs = folder / "logs"
     logs.mkdir(parents=True, exist_ok=True)
