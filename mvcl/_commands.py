@@ -14,7 +14,22 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from mvcl import _buckets, _configs, _progress, evaluation, studies, training
-from mvcl._of_run import OfRun, embed, export, geometry, neighbours, start  # noqa: F401
+
+
+def start(distributed: Any = None) -> None:
+    """Connect to the other processes, if any, and turn on the compilation cache."""
+    import absl.logging
+
+    absl.logging.set_verbosity(absl.logging.FATAL)  # errors still raise exceptions
+    training.join(training.Distributed() if distributed is None else distributed)
+    training.compilation_cache()
+
+
+def first(arguments: list[str], usage: str) -> str:
+    """The first argument, on which the options of a command depend."""
+    if not arguments or arguments[0].startswith("-"):
+        raise ValueError(f"mvcl {usage.split()[1]} needs a {usage.split()[2]} first: {usage}")
+    return arguments[0]
 
 
 def train(arguments: list[str]) -> None:
@@ -27,7 +42,7 @@ def train(arguments: list[str]) -> None:
     `mvcl train CONFIG --dry-run` estimates FLOPs and memory of a step.
     """
     path, variant = _configs.find(
-        _first(arguments, "mvcl train CONFIG --workdir DIR; `mvcl configs` lists them")
+        first(arguments, "mvcl train CONFIG --workdir DIR; `mvcl configs` lists them")
     )
     config = training.load(path if path.suffix != ".py" else f"{path}:{variant}")
     name = path.parent.name if path.name == "config.json" else path.stem
@@ -95,7 +110,7 @@ def finetune(arguments: list[str]) -> None:
     --config is the config file of a run that uses functions or classes of its own.
     `mvcl finetune RUN --help` describes every field.
     """
-    run, rest = _first(arguments, "mvcl finetune RUN"), arguments[1:]
+    run, rest = first(arguments, "mvcl finetune RUN"), arguments[1:]
     folder = _configs.run_folder(run)
     if "--config" in rest[:-1]:  # read first: the defaults of all other options come from the run
         place = rest.index("--config")
@@ -129,13 +144,6 @@ def finetune(arguments: list[str]) -> None:
     training.with_config(
         finetuned, base, f"finetune {run}", rest, "Fine-tune the encoder of a run on labelled images."
     )
-
-
-def _first(arguments: list[str], usage: str) -> str:
-    """The first argument, on which the options of a command depend."""
-    if not arguments or arguments[0].startswith("-"):
-        raise ValueError(f"mvcl {usage.split()[1]} needs a {usage.split()[2]} first: {usage}")
-    return arguments[0]
 
 
 def study(arguments: list[str]) -> int:
@@ -182,48 +190,6 @@ def study(arguments: list[str]) -> int:
     page, unfinished = studies.run_study(opened, folder, options)
     print(f"\n{page.read_text()}\npage: {page}")
     return int(unfinished > 0)
-
-
-def evaluate(arguments: list[str]) -> None:
-    """Evaluate a run's encoder, or one from a file of weights, the untrained encoder and the raw input.
-
-    usage: mvcl evaluate RUN [--checkpoint STEP] [--network NAME] [--config FILE]
-           mvcl evaluate CONFIG --weights FILE [--prefix NAME] [--workdir DIR] [FIELD:CHOICE ...] [--FIELD VALUE ...]
-
-    FILE, of safetensors or PyTorch, has the names of torchvision, timm or a paper's code. Both forms have --help.
-    """
-    if any(argument.partition("=")[0] == "--weights" for argument in arguments):
-        name = _first(arguments, "mvcl evaluate CONFIG --weights FILE; `mvcl configs` lists configs")
-        return training.with_config(_evaluate_weights, training.load(name), f"evaluate {name}", arguments[1:])
-    of = tyro.cli(OfRun, args=arguments, prog="mvcl evaluate", config=(tyro.conf.PositionalRequiredArgs,))
-    run, state, folder = of.open()
-    rows = training.evaluate(run, state, folder)
-    print(f"step {int(state['step'])} of {of.run}\n\n{evaluation.evaluation_table(rows)}")
-
-
-def _evaluate_weights(
-    config: Annotated["training.Config", tyro.conf.arg(name="")],
-    *,
-    weights: Path,
-    prefix: str | None = None,
-    workdir: Path | None = None,
-) -> None:
-    """`evaluate` of a file.
-
-    Args:
-      weights: File of the encoder's weights, and of the head's if the evaluation is of the head.
-      prefix: What stands before the encoder's names in the file, or its end (base_encoder); needed if several fit.
-      workdir: Folder to write evaluation.json and embeddings.npz to; None: the table is printed only.
-    """
-    start()
-    run, state = training.open_weights(config, weights, prefix)
-    if folder := workdir and _buckets.path(workdir):
-        if (folder / "config.json").is_file():
-            raise ValueError(f"--workdir {folder} is the folder of a run, which has an evaluation of its own")
-        folder.mkdir(parents=True, exist_ok=True)
-    rows = training.evaluate(run, state, folder)
-    table = {weights.name if row == "trained encoder" else row: of for row, of in rows.items()}
-    print(f"weights {run.weights}\n\n{evaluation.evaluation_table(table)}")
 
 
 def report(runs: tuple[Path, ...], *, out: Path | None = None) -> None:

@@ -7,15 +7,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from mvcl import _buckets, _configs, _progress, data, evaluation, models, training
-
-
-def start(distributed: Any = None) -> None:
-    """Connect to the other processes, if any, and turn on the compilation cache."""
-    import absl.logging
-
-    absl.logging.set_verbosity(absl.logging.FATAL)  # errors still raise exceptions
-    training.join(training.Distributed() if distributed is None else distributed)
-    training.compilation_cache()
+from mvcl._commands import first, start
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -172,3 +164,45 @@ def export(of: Opened, *, out: Path = Path("encoder.safetensors")) -> None:
     with _progress.during(f"writing {place}"):
         models.export(encoder, run.config.encoder, place)
     print(f"{place}: {models.parameter_count(encoder):,} parameters of step {int(state['step'])}")
+
+
+def evaluate(arguments: list[str]) -> None:
+    """Evaluate a run's encoder, or one from a file of weights, the untrained encoder and the raw input.
+
+    usage: mvcl evaluate RUN [--checkpoint STEP] [--network NAME] [--config FILE]
+           mvcl evaluate CONFIG --weights FILE [--prefix NAME] [--workdir DIR] [FIELD:CHOICE ...] [--FIELD VALUE ...]
+
+    FILE, of safetensors or PyTorch, has the names of torchvision, timm or a paper's code. Both forms have --help.
+    """
+    if any(argument.partition("=")[0] == "--weights" for argument in arguments):
+        name = first(arguments, "mvcl evaluate CONFIG --weights FILE; `mvcl configs` lists configs")
+        return training.with_config(_evaluate_weights, training.load(name), f"evaluate {name}", arguments[1:])
+    of = tyro.cli(OfRun, args=arguments, prog="mvcl evaluate", config=(tyro.conf.PositionalRequiredArgs,))
+    run, state, folder = of.open()
+    rows = training.evaluate(run, state, folder)
+    print(f"step {int(state['step'])} of {of.run}\n\n{evaluation.evaluation_table(rows)}")
+
+
+def _evaluate_weights(
+    config: Annotated["training.Config", tyro.conf.arg(name="")],
+    *,
+    weights: Path,
+    prefix: str | None = None,
+    workdir: Path | None = None,
+) -> None:
+    """`evaluate` of a file.
+
+    Args:
+      weights: File of the encoder's weights, and of the head's if the evaluation is of the head.
+      prefix: What stands before the encoder's names in the file, or its end (base_encoder); needed if several fit.
+      workdir: Folder to write evaluation.json and embeddings.npz to; None: the table is printed only.
+    """
+    start()
+    run, state = training.open_weights(config, weights, prefix)
+    if folder := workdir and _buckets.path(workdir):
+        if (folder / "config.json").is_file():
+            raise ValueError(f"--workdir {folder} is the folder of a run, which has an evaluation of its own")
+        folder.mkdir(parents=True, exist_ok=True)
+    rows = training.evaluate(run, state, folder)
+    table = {weights.name if row == "trained encoder" else row: of for row, of in rows.items()}
+    print(f"weights {run.weights}\n\n{evaluation.evaluation_table(table)}")

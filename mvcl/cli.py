@@ -2,6 +2,7 @@
 
 import errno
 import gc
+import importlib
 import inspect
 import os
 import sys
@@ -13,10 +14,12 @@ from pathlib import Path
 import mvcl
 from mvcl import _configs
 
-COMMANDS = (
-    *("train", "evaluate", "finetune", "embed", "neighbours", "geometry"),
-    *("report", "study", "export", "data", "configs"),
-)
+_OF_RUN = ("evaluate", "embed", "neighbours", "geometry", "export")
+# Name -> module.
+COMMANDS = {
+    **{"train": "mvcl._commands", **dict.fromkeys(_OF_RUN, "mvcl._of_run")},
+    **dict.fromkeys(("finetune", "report", "study", "data", "configs"), "mvcl._commands"),
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -48,11 +51,9 @@ def _run(name: str = "--help", *rest: str) -> int | None:
     if name == "--version":
         return print(mvcl.__version__)
     if name not in COMMANDS:
-        near = _configs.hint(name, COMMANDS)
+        near = _configs.hint(name, [*COMMANDS])
         raise ValueError(f"unknown command {name!r}; {near}Commands: {', '.join(COMMANDS)}")
-    from mvcl import _commands
-
-    command = getattr(_commands, name)
+    command = getattr(importlib.import_module(COMMANDS[name]), name)
     if "arguments" in inspect.signature(command).parameters:
         return print(inspect.getdoc(command)) if rest[:1] in (("-h",), ("--help",)) else command(list(rest))
     import tyro
@@ -63,10 +64,8 @@ def _run(name: str = "--help", *rest: str) -> int | None:
 
 def overview() -> str:
     """What `mvcl --help` prints."""
-    from mvcl import _commands
-
-    documented = ((name, inspect.getdoc(getattr(_commands, name)) or "") for name in COMMANDS)
-    commands = [f"  mvcl {name:10} {text.partition(chr(10))[0]}\n" for name, text in documented]
+    functions = {name: getattr(importlib.import_module(module), name) for name, module in COMMANDS.items()}
+    commands = [f"  mvcl {n:10} {(inspect.getdoc(f) or '').splitlines()[0]}\n" for n, f in functions.items()]
     return (
         "usage: mvcl COMMAND ...\n\nMulti-view contrastive representation learning.\n\n"
         f"{''.join(commands)}\n"

@@ -16,7 +16,7 @@ from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 
 from mvcl import _buckets, _files, metrics
-from mvcl._progress import duration, track
+from mvcl._progress import track
 from mvcl.report import _compare, _figures
 from mvcl.report._read import IMAGES, Run, kind, read_run
 
@@ -39,18 +39,20 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> Path:
     runs = [read_run(_buckets.path(path)) for path in track(run_dirs, "reading runs", len(run_dirs), "runs")]
     names, several = _names([run.path for run in runs]), len(runs) > 1
     of = [(name if several else "", run) for name, run in zip(names, runs)]
-    script = (resources.files("mvcl.report") / "templates" / "sort.js").read_text()
+    files = resources.files("mvcl.report") / "templates"
+    script, style = ((files / name).read_text() for name in ("sort.js", "style.css"))
     text = _TEMPLATES.get_template("page.html").render(
         _several_runs(runs, names) if several else _one_run(runs[0], names[0]),
         several=several,
         protocols=_compare.protocols(runs, names),
         pairs=_pairs(runs, names),
         missing=[(n, *item) for n, run in of for item in run.missing if not several or item[0] != IMAGES],
-        times=[(name, _time(run.seconds)) for name, run in of if run.seconds],
+        times=[(name, run.time) for name, run in of if run.time],
         configs=[(name, run.config) for name, run in zip(names, runs) if run.config],
         contents=[],
         variables=_figures.VARIABLES,
         script=Markup(script),
+        style=Markup(style),
         digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
     out = _buckets.path(out)
@@ -68,14 +70,6 @@ def _names(paths: Sequence[Path]) -> list[str]:
         unique = (end for end in ends if [of[-len(end) :] for of in parts].count(end) == 1)
         names.append("/".join(next(unique, [str(path)])))
     return names
-
-
-def _time(seconds: Mapping[str, float]) -> str:
-    """`1h06m: training 75.0 % (50m00s), ...`, the longest phase first."""
-    whole = sum(seconds.values())
-    longest = sorted(seconds.items(), key=lambda phase: -phase[1])
-    parts = [f"{phase} {100 * of / whole:.1f} % ({duration(of)})" for phase, of in longest if of > 0]
-    return f"{duration(whole)}: {', '.join(parts)}"
 
 
 def _one_run(run: Run, name: str) -> dict[str, object]:

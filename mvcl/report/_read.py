@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from mvcl import _buckets, _files, training
+from mvcl._progress import duration
 from mvcl.report import _figures
 
 IMAGES = "The images of the views"
@@ -41,7 +42,7 @@ class Run:
     # Name -> steps and their arrays: weights, cosines and losses (k, k) of the pairs of views, clusters (k, n).
     refreshes: dict[str, tuple[list[int], np.ndarray]] = field(default_factory=dict)
     view_names: Sequence[str] = ()
-    seconds: dict[str, float] = field(default_factory=dict)  # of each phase of the training
+    time: str = ""  # of the training, and its phases
     geometry: dict[str, Any] | None = None  # as `_geometry` returns it
 
 
@@ -65,7 +66,7 @@ def read_run(path: Path) -> Run:
         ("embeddings", "embeddings.npz", _embeddings, "The plot of the test embeddings", embed),
         ("refreshes", "refresh.jsonl", _refreshes, "The weights of the views", train),
         ("geometry", "geometry.json", _geometry, "The geometry of the embeddings", measure),
-        ("seconds", "time.json", _seconds, "The wall time", train),
+        ("time", "time.json", _time, "The wall time", train),
     ):
         file = path / name
         try:
@@ -149,10 +150,16 @@ def _refreshes(file: Path) -> dict[str, tuple[list[int], np.ndarray]]:
     return found
 
 
-def _seconds(file: Path) -> dict[str, float]:
-    found = {phase: float(seconds) for phase, seconds in _files.read_json(file).items()}
-    _need(all(0 <= s < 1e12 for s in found.values()), f"seconds must be finite and not negative, got {found}")
-    return found
+def _time(file: Path) -> str:
+    """`1h06m: training 75.0 % (50m00s), ...`, the longest phase first; empty without any."""
+    seconds = {phase: float(seconds) for phase, seconds in _files.read_json(file).items()}
+    _need(
+        all(0 <= s < 1e12 for s in seconds.values()),
+        f"seconds must be finite and not negative, got {seconds}",
+    )
+    whole, longest = sum(seconds.values()), sorted(seconds.items(), key=lambda phase: -phase[1])
+    parts = [f"{phase} {100 * of / whole:.1f} % ({duration(of)})" for phase, of in longest if of > 0]
+    return f"{duration(whole)}: {', '.join(parts)}" if seconds else ""
 
 
 def _evaluation(file: Path) -> dict[str, Any]:

@@ -230,8 +230,8 @@ class Checkpoints:
 
         The state may be donated as soon as this returns.
         """
-        whole = {**record, "step": step, "digest": np.asarray(_digest(state)).tolist()}
-        saved = ocp.args.JsonSave(whole | {"checksum": _checksum(whole)})
+        whole = json.dumps({**record, "step": step, "digest": np.asarray(_digest(state)).tolist()})
+        saved = ocp.args.JsonSave({"record": whole, "checksum": zlib.crc32(whole.encode())})
         with _named(self._folder):  # the error may be from the previous save
             return self._manager.save(
                 step, args=ocp.args.Composite(state=ocp.args.StandardSave(state), record=saved)
@@ -279,9 +279,10 @@ class Checkpoints:
     def _read(self, step: int, like: State) -> tuple[State, dict[str, Any]]:
         args = ocp.args.Composite(state=ocp.args.StandardRestore(like), record=ocp.args.JsonRestore())
         restored = self._manager.restore(step, args=args)
-        state, record = restored["state"], restored["record"]
-        if record.pop("checksum", None) != _checksum(record):
+        state, saved = restored["state"], restored["record"]
+        if zlib.crc32(saved["record"].encode()) != saved["checksum"]:
             raise ValueError("its record differs from the one that was saved")
+        record = json.loads(saved["record"])
         if np.asarray(_digest(state)).tolist() != record["digest"]:
             raise ValueError("its arrays differ from those that were saved")
         return state, record
@@ -297,10 +298,6 @@ class Checkpoints:
         if jax.process_count() > 1:
             multihost_utils.sync_global_devices(f"damaged {step}")
         self._manager.reload()
-
-
-def _checksum(record: dict[str, Any]) -> int:
-    return zlib.crc32(json.dumps(record, sort_keys=True).encode())
 
 
 @contextmanager

@@ -145,7 +145,7 @@ def test_opens_and_embeds_a_run(whole, tmp_path):
 
 COMPILE = """
 import jax
-from mvcl import _files, training
+from mvcl import training
 training.compilation_cache()
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.jit(lambda x: x + 1)(1.0)
