@@ -32,32 +32,30 @@ class RunGeometry:
 
     def numbers(self) -> dict[str, float]:
         """ "encoder: MEASURE" and "head: MEASURE" -> value, with the measures of `evaluation.Geometry.numbers`."""
-        outputs = self.outputs.items()
-        return {f"{at}: {name}": value for at, found in outputs for name, value in found.numbers().items()}
+        return {f"{at}: {name}": x for at, of in self.outputs.items() for name, x in of.numbers().items()}
 
     def results(self) -> dict[str, list[evaluation.Result]]:
         """Rows for `evaluation.evaluation_table`: "encoder, view 1" and so on."""
-        outputs = self.outputs.items()
-        return {f"{at}, {row}": results for at, found in outputs for row, results in found.results().items()}
+        return {
+            f"{at}, {row}": found for at, of in self.outputs.items() for row, found in of.results().items()
+        }
 
     def text(self) -> str:
         """The content of geometry.json."""
-        arrays = ("alignment", "positive", "negative", "positives", "negatives")
+        names = {"spreads": "spectra", "views": "names"} | {
+            name: name for name in ("rows", "alignment", "positive", "negative", "positives", "negatives")
+        }
         outputs = {
-            at: {"rows": of.rows, "spreads": of.spectra, "views": of.names}
-            | {name: vars(of)[name] for name in arrays}
-            for at, of in self.outputs.items()
+            at: {key: vars(of)[name] for key, name in names.items()} for at, of in self.outputs.items()
         }
         return json.dumps(vars(self) | {"outputs": outputs}, default=_rounded) + "\n"
 
 
 def _rounded(values: np.ndarray) -> list[Any]:
-    """The rows of a matrix; integers; or numbers of a few digits, None for NaN, which JSON has not."""
-    if values.ndim > 1:
-        return list(values)
-    return [
-        x if isinstance(x, int) else float(f"{x:.{_DIGITS}g}") if x == x else None for x in values.tolist()
-    ]
+    """The rows of a matrix; or numbers of a few digits, None for NaN, which JSON has not."""
+    if values.ndim > 1 or values.dtype.kind in "iu":
+        return list(values) if values.ndim > 1 else values.tolist()
+    return [float(f"{x:.{_DIGITS}g}") if x == x else None for x in values.tolist()]
 
 
 def geometry(
@@ -71,20 +69,15 @@ def geometry(
 ) -> RunGeometry:
     """Embed each view of the examples of a split, at encoder and head, and measure the embeddings.
 
+    Given views have one embedding at a head that takes them together, as that of method supervised. `ValueError` if
+    there is no such split, no images to draw views of, or too few examples.
+
     Args:
       run, state: as from `open_run`.
       out: the .json file to write; None: none.
       split: its name; None: the last that the evaluation uses, usually `test`.
-      views: random views of each image, drawn by the policies of training; None: the config's k. Given views are
-        embedded as they are, all of them.
+      views: random views of each image, drawn by the policies of training; None: the config's k.
       examples: at most so many examples, a fixed random sample.
-
-    Returns:
-      The geometry of the views at each output; with views that are given and a head that takes them together (method
-      supervised), one embedding at the head.
-
-    Raises:
-      ValueError: there is no such split, no images to draw views of, or too few examples.
     """
     split = _last(run) if split is None else split
     reading, seed, found = data.Reading(run.config.train.corrupt_limit), run.config.evaluation.seed, {}
@@ -116,10 +109,7 @@ def _last(run: Run) -> str:
 def _embedded(
     run: Run, state: _program.State, split: str, views: int | None, examples: int, reading: data.Reading
 ) -> dict[str, tuple[list[np.ndarray], np.ndarray | None, tuple[str, ...]]]:
-    """Of each output the embeddings of each view; the (n, k) mask if views may be missing; and names of the views.
-
-    Given views have one embedding at a head that takes them together, as that of method `supervised`.
-    """
+    """Of each output the embeddings of each view; the (n, k) mask if views may be missing; and names of the views."""
     _evaluate.check_split(run, split)
     config, used, k = run.config, run.splits[split], run.config.views.k if views is None else views
     for name, value, least in (("examples", examples, 2), ("views", k, 1)):
@@ -152,10 +142,8 @@ def embed(
 
     Args:
       run, state: as from `open_run`; the features are the output that run.config.evaluation.features names.
-      split: its name.
-      out: the .npz file.
-      views: 0 for one vector of each example, as evaluated; else random views of each image, by the policies of
-        training.
+      split, out: its name, and the .npz file.
+      views: 0 for a vector of each example, as evaluated; else random views of an image, by the policies of training.
       centres: (c, d) of clusters; the file then has the nearest of each row, `clusters`.
 
     Returns:
@@ -167,9 +155,7 @@ def embed(
     if views:
         _evaluate.check_split(run, split)
         if run.splits[split].spec.given:
-            raise ValueError(
-                f"--views draws views of images, got the given views of split {split}; use --views 0"
-            )
+            raise ValueError(f"--views draws views of images, got the given views of split {split}; use 0")
         output = run.config.evaluation.features
         by_output, rows = of_views(run, state, split, views, (output,), reading)
         by_view, readable = np.stack(by_output[output]), run.splits[split].only(rows)
@@ -183,12 +169,11 @@ def embed(
             measured = evaluation.geometry(list(by_view), seed=run.config.evaluation.seed).results()
             measures = measured["mean" if len(by_view) > 1 else "view 1"]
     if jax.process_index() == 0:
-        more = {"labels": readable.labels, "class_names": np.asarray(readable.class_names)}
-        more["ids"] = np.asarray(readable.named)
+        more = {"labels": readable.labels, "class_names": readable.class_names, "ids": readable.named}
         more |= {} if readable.present is None else {"present": readable.present}
         more |= {} if centres is None else {"clusters": metrics.nearest_centre(features, centres)}
         _files.save_arrays(out, features=features, **more)
-        text = json.dumps([dataclasses.asdict(result) for result in measures], indent=1)
+        text = json.dumps(measures, indent=1, default=dataclasses.asdict)
         _files.write_whole(out.with_suffix(".json"), text + "\n")
     return np.shape(features), measures
 
@@ -203,14 +188,11 @@ def of_views(
     *,
     rows: np.ndarray | None = None,
 ) -> tuple[dict[str, list[np.ndarray]], np.ndarray]:
-    """Features of each view of the readable examples of a split: given, or drawn by the policies of training.
+    """Output -> an (n, d) float32 array for each view of the readable examples of a split; and their (n,) rows.
 
     View v of an image is drawn by the policy of view v, modulo the config's k, and embedded by the encoder of view v if
     each view has one. `outputs` are `encoder`, `head` or both, in evaluation mode; of both the encoder is computed
     once. Vectors of missing views are zero. `rows`: only these of the split.
-
-    Returns:
-      Output -> a (n, d) float32 array for each view; and the (n,) rows of the split.
     """
     spec, learner, k = run.splits[split].spec, run.program.learner, run.config.views.k
     if not spec.given and len(spec.shapes) > 1:
@@ -221,9 +203,7 @@ def of_views(
     seed, fixed = run.config.evaluation.seed + _evaluate.SEED, run.outline.spec.image_shape is not None
     # The outputs of the views side by side, where a method has them.
     beside = {"encoder": "views", "head": "head_views"}
-    beside = {
-        output: beside[output] if beside.get(output) in learner.outputs else output for output in outputs
-    }
+    beside = {of: beside[of] if beside.get(of) in learner.outputs else of for of in outputs}
 
     def each(params: Any, statistics: Any, inputs: Any, index: jax.Array) -> list[jax.Array]:
         """Of each output (b, Σ_l d_l) features of all views, side by side."""

@@ -193,26 +193,21 @@ decay_mask = partial(
 _part = partial(jax.tree_util.tree_map_with_path, lambda path, _: path[0].key)  # each parameter's first key
 
 
-def _by_part(x: Any) -> bool:
-    return isinstance(x, optax.PartitionState)
-
-
 def restart(rule: Rule, state: dict[str, Any], parts: tuple[str, ...]) -> dict[str, Any]:
     """The state with new moments for these parts; the schedules of learning rate and weight decay go on."""
 
     def is_schedule(x: Any) -> bool:  # a state that has a count and no moments
         return getattr(x, "_fields", None) == ("count",)
 
-    def renewed(new: Any, old: Any) -> Any:
-        return jax.tree.map(lambda n, o: o if is_schedule(o) else n, new, old, is_leaf=is_schedule)
+    def by_part(x: Any) -> bool:
+        return isinstance(x, optax.PartitionState)
 
-    def of_parts(new: Any, old: Any) -> Any:
-        if not _by_part(old):
+    def renewed(new: Any, old: Any) -> Any:
+        if not by_part(old):
             return old
-        inner = {name: renewed(new.inner_states[name], old.inner_states[name]) for name in parts}
+        both = {name: (new.inner_states[name], old.inner_states[name]) for name in parts}
+        keep = partial(jax.tree.map, lambda n, o: o if is_schedule(o) else n, is_leaf=is_schedule)
+        inner = {name: keep(*of) for name, of in both.items()}
         return old._replace(inner_states={**old.inner_states, **inner})
 
-    return {
-        **state,
-        "opt": jax.tree.map(of_parts, rule.init(state["params"]), state["opt"], is_leaf=_by_part),
-    }
+    return state | {"opt": jax.tree.map(renewed, rule.init(state["params"]), state["opt"], is_leaf=by_part)}
