@@ -66,16 +66,8 @@ def copy(source: str, out: Path | None) -> tuple[Path, list[str]]:
 
     `out` None is the last part of the name, in the working directory. `ValueError` if it exists or cannot be a config.
     """
-    name, _, variant = source.partition(":")
-    known = names(studies=True)
-    if name not in known:
-        raise ValueError(
-            f"no config {source!r}; {_nearest(name, known)}`mvcl configs` lists those of the project"
-        )
-    file = known[name]
-    study = file.parent == STUDIES
-    if not study:
-        find(source)  # raises for an unknown variant
+    file = names(studies=True).get(source) or find(source)[0]  # it raises for an unknown variant
+    study, variant = file.parent == STUDIES, source.partition(":")[2]
     out = Path(file.name) if out is None else out
     if ":/" in str(out) or out.suffix != ".py":  # a bucket
         raise ValueError(f"--out must be a file on a disk that ends in .py, got {out}")

@@ -316,4 +316,5 @@ def short(value: object) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(short(item) for item in value[:8]) + (", …]" if len(value) > 8 else "]")
     text = value if isinstance(value, str) else json.dumps(value)
+    text = text.rpartition(".")[2] if text.startswith("mvcl.") else text
     return text if len(text) <= 60 else text[:59] + "…"

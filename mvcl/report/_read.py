@@ -29,7 +29,9 @@ class Run:
     path: Path
     missing: list[tuple[str, str, str]]  # what, why, and what to do
     config: dict[str, Any] | None = None
-    fields: dict[str, Any] = field(default_factory=dict)  # of the configuration, as `flatten` names them
+    fields: dict[str, Any] = field(
+        default_factory=dict
+    )  # of the configuration, with digests of the user's code
     log: pd.DataFrame = field(default_factory=pd.DataFrame)  # by step; infinite where a number was not finite
     step: int | None = None  # of the evaluation
     evaluation: pd.DataFrame = field(default_factory=partial(pd.DataFrame, columns=_RESULT))
@@ -79,7 +81,8 @@ def read_run(path: Path) -> Run:
         except Exception as error:  # a damaged file may raise anything; the page shows it
             reason = " ".join(str(error).removeprefix(f"{file} ").split())
             missing.append((what, f"{name} cannot be read ({type(error).__name__}: {reason})", remedy))
-    return Run(path, missing, fields=flatten(found.get("config", {})), **found)
+    config = found.get("config", {})
+    return Run(path, missing, fields=training.flatten(config) | training.digests(config), **found)
 
 
 def is_locked(path: Path) -> bool:
@@ -103,18 +106,6 @@ def kind(node: Mapping[str, Any]) -> str:
     """Class or function name of a part of a config, without mvcl's path; "" if it has none."""
     path = str(node.get("_type") or node.get("_function") or "")
     return path.rpartition(".")[2] if path.startswith("mvcl.") else path
-
-
-def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Dotted field -> leaf value; the field of a nested object has the name of its class or function."""
-    flat: dict[str, Any] = {}
-    for key, value in config.items():
-        if key in ("_type", "_function"):
-            continue
-        flat[f"{prefix}{key}"] = kind(value) if isinstance(value, Mapping) else value
-        if isinstance(value, Mapping):
-            flat |= flatten(value, f"{prefix}{key}.")
-    return flat
 
 
 def _need(holds: bool | np.bool_, message: str) -> None:

@@ -169,7 +169,9 @@ def open_weights(config: Config, path: Path, prefix: str | None = None) -> tuple
     `models.load_weights`, or if the method has an encoder for each view and is not SEM.
     """
     if isinstance(config.method, methods.MultiEncoder):
-        raise ValueError("--weights needs one encoder, or method sem; method multi_encoder has one a view")
+        raise ValueError(
+            "--weights needs one encoder, or method sem; method multi_encoder has one for each view"
+        )
     sem, protocol = isinstance(config.method, methods.Sem), config.evaluation
     method = config.method if sem else methods.Simclr()
     train = dataclasses.replace(config.train, initial=None, ema=0.0)

@@ -109,8 +109,8 @@ def test_fields_that_differ_are_listed(make_run, tmp_path):
     page = page_of(*runs, out=tmp_path / "r.html")
     assert ["views.k", "4", "4", "8"] in page.rows
     assert ["objective.epsilon", "0.2", "0.5", "0.2"] in page.rows
-    assert ["objective._digest", "0123", "–", "–"] in page.rows
-    assert page.rows[0][:4] == ["run", "views.k", "objective.epsilon", "objective._digest"]
+    assert ["mvcl.losses.m3g", "0123", "–", "–"] in page.rows
+    assert page.rows[0][:4] == ["run", "views.k", "objective.epsilon", "mvcl.losses.m3g"]
     loss = next(alt for alt in page.plots if alt.startswith("Loss"))
     assert "last value a 3.115, b 3.115, c 3.115" in loss
 
