@@ -1,4 +1,4 @@
-"""What the studies of Jeon 2025 share: methods on digits, and what the log of a run has of its similarities."""
+"""What the studies of Jeon 2025 share: methods on the bench, and what the log of a run has of its similarities."""
 
 import json
 from collections.abc import Mapping
@@ -6,71 +6,75 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import _digits
+import _bench
+import _images
 import numpy as np
 
-from mvcl import losses, methods, models, training
-from mvcl.studies import Claim, Factors, Measure, Noise, Values, Within, changed, results
+from mvcl import data, losses, methods, models, training
+from mvcl.studies import Cell, Claim, Factors, Measure, Noise, Values, Within, changed, results, trained
 from mvcl.training import Config
 
+AVERAGES, METHODS = ("loss_avg", "fea_avg"), ("loss_avg", "fea_avg", "DSF")
 MARGINS = tuple(
     Measure(f"margin, {when}", digits=2, better="") for when in ("start", "end", "gain", "largest")
 )
-"""s+ - s- of `results_and_similarities`."""
+"""s+ - s- of `of_log`."""
 ACCURACIES = (
     Measure("k-NN, head", percent=True, digits=2),
     Measure("linear, SGD", label="linear accuracy", percent=True, digits=2),
     Measure("k-NN", label="k-NN, encoder", percent=True, digits=2),
 )
-"""Those on images; the first two are printed."""
+"""Those at scale paper; the first two are printed."""
 _TWICE = (
     "DSF at temperature 1 on CIFAR-10 is in Tables 1 and 3, k-NN 90.04 and 91.8, linear 91.21 and 92.5, in Table 3 of "
     "unknown epochs"
 )
 NOISE = {measure.name: Noise(1.09, _TWICE, 2) for measure in ACCURACIES[:2]}
 """Of one run, in points: the mean of d²/2 over both differences d."""
-ON_DIGITS = """\
-1,437 training and 360 test digits of 8 x 8 pixels; MoCo v2 with the paper's head, a queue of 512 whose keys are the
-only negatives, and momentum 0.95, since a run has a few hundred steps, of whose start 0.99 would keep a tenth (the
-paper: 0.99 for 49,000 steps); AdamW at 1e-3 for all methods. The encoder is a ConvNet of widths 16, 32 and 64 in place
-of ResNet-18, with BatchNorm of 8 groups and keys in another order as there. The accuracy is that of 10 labels a class,
-the mean of 10 draws, since all labels, the paper's linear layer, leave little to separate on digits."""
+STEPS = 1000
+"""Of the small scales."""
+SMALL = f"""\
+MoCo v2 with the paper's head, a queue of 2,048 whose keys are the only negatives, and momentum 0.99, whose key encoder
+keeps nothing of its start after {STEPS:,} steps; batch statistics of 8 groups, and keys in another order, as there;
+batches of 64 images of 4 views, one learning rate for all methods."""
 """What the small scales have in common, for their `about`."""
 Recipe = Literal["released", "paper"]
 """Of the rows on images: all settings of the released code, or the paper's where they differ."""
 _SHARE = 0.1  # of a run, at its start and at its end
 
 
-def digits_of(k: int) -> Config:
-    """`digits:small` with k views, the paper's head, batch statistics of 8 groups, and 20 epochs of 11 steps."""
-    changes = {"encoder.batch_groups": 8, "head": models.moco_v2_head(), "train.epochs": 20.0}
-    return changed(_digits.digits_of(k), {**changes, "train.log_every": 5, "optimizer.learning_rate": 1e-3})
-
-
-def on_digits(base: Config, queue: int = 512) -> dict[str, Config]:
-    """MoCo v2, its two averages over views, and DSF: one recipe with the objectives of Jeon 2025, Algorithm 1.
-
-    Returns:
-      "MoCo", with two views, "loss_avg", "fea_avg" and "DSF", with those of the base.
-    """
-    pair = partial(losses.info_nce, temperature=0.1, in_batch_negatives=False)
-    method = methods.MocoV2(
-        momentum=0.95, end_momentum=0.95, queue=queue, queue_keys="one", shuffle_keys=True
-    )
-    objectives: Mapping[str, losses.Loss] = {
+def objectives(temperature: float = 0.1) -> Mapping[str, losses.Loss]:
+    """The objectives of Jeon 2025, Algorithm 1, of queries and keys; the temperature is InfoNCE's."""
+    pair = partial(losses.info_nce, temperature=temperature, in_batch_negatives=False)
+    return {
         "MoCo": pair,
         "loss_avg": losses.cross_pairs(pair),
         "fea_avg": losses.mean_pair(pair, renormalize=False),
         "DSF": partial(losses.dsf, in_batch_negatives=False),
     }
-    found = {
-        name: changed(base, {"method": method, "objective": objective})
-        for name, objective in objectives.items()
-    }
-    return found | {"MoCo": changed(found["MoCo"], {"views.k": 2})}
 
 
-def on_images(method: str, data: str = "cifar10", recipe: Recipe = "paper") -> Config:
+def bench_of(source: data.Source, k: int = 4, images: int = 64, steps: int = STEPS) -> Config:
+    """The recipe of the bench with MoCo v2, for so many images of k views."""
+    return changed(
+        _bench.bench_of(k, source),
+        {
+            "encoder.batch_groups": 8,
+            "head": models.moco_v2_head(),
+            "method": methods.MocoV2(
+                momentum=0.99, end_momentum=0.99, queue=2048, queue_keys="one", shuffle_keys=True
+            ),
+            **_images.lasting(steps, images),
+        },
+    )
+
+
+def cell(factors: Factors, base: Config, changes: Mapping[str, Any]) -> Cell:
+    """A cell of the bench with changes, which measures its log too, whatever its study asks for."""
+    return trained(factors, base, changes, measure=_measured)
+
+
+def on_images(method: str, data: str = "cifar10", recipe: Recipe = "released") -> Config:
     """The recipe of a method on CIFAR-10 or on ImageNet-100."""
     released = "_released" if recipe == "released" else ""
     if data == "imagenet100":
@@ -79,53 +83,49 @@ def on_images(method: str, data: str = "cifar10", recipe: Recipe = "paper") -> C
     return training.load(f"jeon/dsf:{data}{of}{released}")
 
 
-def smoke(k: int = 2) -> dict[str, Config]:
-    """`on_digits` of a tiny network on random vectors, for two steps."""
-    return on_digits(_digits.vectors_of(k), queue=16)
-
-
-def results_and_time(folder: Path) -> list[Values]:
-    """`results`, and "hours" from the start of the training to its end."""
+def results_and_log(folder: Path) -> list[Values]:
+    """`results` and `of_log`."""
     [found] = results(folder)
-    return [found | {"hours": _logged(folder)[-1]["seconds"] / 3600}]
+    return [found | of_log(folder)]
 
 
-def results_and_learning(folder: Path) -> list[Values]:
-    """`results`, and how far the mean loss of the last tenth of the steps is "below chance".
-
-    With DSF also its "effective temperature" and the "spread" of its log concentrations there.
-    """
-    [found] = results(folder)
-    rows = _logged(folder)
-    last = [row for row in rows if row["step"] > (1 - _SHARE) * rows[-1]["step"]]
-    found |= {"below chance": float(np.mean([row["chance"] - row["loss"] for row in last]))}
-    names = {"effective temperature": "effective_temperature", "spread": "log_concentration_deviation"}
-    return [
-        found | {n: float(np.mean([row[of] for row in last])) for n, of in names.items() if of in last[0]}
-    ]
+def _measured(folder: Path) -> list[Values]:
+    [found] = _bench.measured(folder)
+    return [found | of_log(folder)]
 
 
-def results_and_similarities(folder: Path) -> list[Values]:
-    """`results`, and means over the first and the last tenth of the steps of what DSF logs.
+def of_log(folder: Path) -> Values:
+    """Means over the first and the last tenth of the steps of what a run logs.
 
     Returns:
-      One entry, with "margin", s+ - s-, "R" and "kappa" at their "start" and "end", their "gain" from start to end, and
-      the "largest" of all logged steps: "margin, end", "kappa, largest".
+      "hours" of training; how far the mean loss ends "below chance"; with DSF its "effective temperature" and the
+      "spread" of its log concentrations at the end; and of "margin", s+ - s-, "R" and "kappa" the "start" and "end",
+      their "gain", and the "largest" of all logged steps: "margin, end", "kappa, largest".
     """
-    [found] = results(folder)
-    rows = _logged(folder)
-    curves = {
-        "margin": np.array([row["positive_similarity"] - row["negative_similarity"] for row in rows]),
-        "R": np.array([row["resultant"] for row in rows]),
-        "kappa": np.array([row["concentration"] for row in rows]),
-    }
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    rows = [row for row in rows if "loss" in row]
+    for row in rows:
+        if "chance" in row:
+            row["below chance"] = row["chance"] - row["loss"]
+        if "positive_similarity" in row:
+            row["margin"] = row["positive_similarity"] - row["negative_similarity"]
     steps = np.array([row["step"] for row in rows])
     first, last = steps <= max(_SHARE * steps[-1], steps[0]), steps > (1 - _SHARE) * steps[-1]
-    for name, curve in curves.items():
-        start, end = float(curve[first].mean()), float(curve[last].mean())
-        found |= {f"{name}, start": start, f"{name}, end": end, f"{name}, gain": end - start}
-        found |= {f"{name}, largest": float(curve.max())}
-    return [found]
+    found = {"hours": rows[-1]["seconds"] / 3600} if "seconds" in rows[-1] else {}
+    for name, key in (
+        ("below chance", "below chance"),
+        ("effective temperature", "effective_temperature"),
+        ("spread", "log_concentration_deviation"),
+    ):
+        if key in rows[-1]:
+            found[name] = float(np.mean([row[key] for row in np.array(rows)[last]]))
+    for name, key in (("margin", "margin"), ("R", "resultant"), ("kappa", "concentration")):
+        if key in rows[-1]:
+            curve = np.array([row[key] for row in rows])
+            start, end = float(curve[first].mean()), float(curve[last].mean())
+            found |= {f"{name}, start": start, f"{name}, end": end, f"{name}, gain": end - start}
+            found[f"{name}, largest"] = float(curve.max())
+    return found
 
 
 def margin_claims(cells: Factors) -> tuple[Claim, ...]:
@@ -136,9 +136,3 @@ def margin_claims(cells: Factors) -> tuple[Claim, ...]:
         Within("the margin rises in training", source, "margin, gain", cells, low=0),
         Within(passes, source, "margin, largest", cells, low=2),
     )
-
-
-def _logged(folder: Path) -> list[dict[str, Any]]:
-    """The rows of the log that are of training steps."""
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [row for row in rows if "loss" in row]

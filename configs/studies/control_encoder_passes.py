@@ -5,63 +5,50 @@ with k views encodes k/2 times as many images as one with two. Jeon 2025 and Shi
 Source: ours.
 """
 
-from collections.abc import Callable
-from functools import partial
-from typing import Any
+from pathlib import Path
 
-import _digits
+import _bench
+import _images
+import _koromilas
 import _rows
 
-from mvcl import losses
-from mvcl.studies import SEEDS, Study, trained
-from mvcl.training import Config
+from mvcl.studies import SEEDS, Study
 
 _ABOUT = """\
 The encoder passes of a run are k n steps, n the images of a batch. "passes" is their number in units of the run with
-the fewest views and the fewest epochs. Batch n and learning rate are the same for all; k views at equal passes have
-{few}/k times the steps, and the schedule ends with them. Down a column passes are equal; equal epochs are on the
-diagonal: {diagonal}. The row with {few} views and the larger budget is trained longer, which the tables of
-the papers lack: if more views at equal epochs are better only by their passes, it is as good."""
-
-_OBJECTIVES: dict[str, losses.Loss] = {
-    "all_pairs(nt_xent)": losses.all_pairs(partial(losses.nt_xent, temperature=0.5)),
-    "mv_dhel": partial(losses.mv_dhel, temperature=0.5),
-    "poly_view": partial(losses.poly_view, temperature=0.5),
-}
+the fewest views and the fewest epochs. Batch n and learning rate are the same for all; k views at equal passes have 2/k
+times the steps, and the schedule ends with them. Down a column passes are equal; equal epochs are on the diagonal: k 2
+with 1, k 4 with 2. The row with 2 views and the larger budget is trained longer, which the tables of the papers lack:
+if more views at equal epochs are better only by their passes, it is as good."""
 
 
-def _study(base: Callable[[int], Config], names: tuple[str, ...], steps: int, **scale: Any) -> Study:
-    """2 and 4 views with the encoder passes of 2 and of 4."""
-    few, more = 2, 4
-    better = f"{{}}: {more} views are better than {few} at equal {{}}"
-    equal = (("passes (2)", {"k": few}), ("epochs", {"k": few, "passes": 1}))
-    cells = []
+def small(seeds: int = SEEDS, *, data: Path) -> Study:
+    """Part of CIFAR-10, 2 and 4 views, 390 and 780 steps of 2. `data` is its file, .npz."""
+    few, more, cells, names = 2, 4, [], ("pwe", _koromilas.DHEL)
     for factors in _rows.grid(objective=names, k=(few, more), passes=(1, 2)):
         name, k, passes = factors.values()
-        changes = {"objective": _OBJECTIVES[name], "train.steps": steps * few * passes // k}
-        cells.append(trained(factors, base(k), changes))
-    return _digits.control(
-        [
-            (better.format(name, what), {"objective": name, "k": more, "passes": 2}, [than])
-            for name in names
-            for what, than in equal
-        ],
+        base = _bench.bench_of(k, _bench.Images(path=str(data)))
+        loss = _bench.NT_XENT if (name, k) == ("pwe", 2) else _koromilas.objectives()[name]
+        length = _images.lasting(_images.STEPS * few * passes // k)
+        cells.append(_images.cell(factors, base, {"objective": loss, **length}))
+    better = "{}: 4 views are better than 2 at equal {}"
+    equal = (("passes (2)", {"k": few}), ("epochs", {"k": few, "passes": 1}))
+    rows: list[_rows.Row] = [
+        (better.format(name, what), {"objective": name, "k": more, "passes": 2}, [than])
+        for name in names
+        for what, than in equal
+    ]
+    return _images.study(
+        data,
+        cells,
+        _ABOUT,
         title="Control: k views at equal encoder passes",
-        about=_ABOUT.format(few=few, diagonal=f"k {few} with 1, k {more} with 2"),
-        cells=cells,
+        claims=[claim for m in (_images.KNN, _images.LINEAR) for claim in _rows.above("ours", m, rows)],
         columns="passes",
         reference={"k": few},
         along="k",
-        **scale,
+        seeds=seeds,
     )
 
 
-def small(seeds: int = SEEDS) -> Study:
-    """Digits, 2 and 4 views, 110 and 220 steps of 2."""
-    cost = "36 minutes in one process, on 2 cores with other work"
-    return _study(_digits.digits_of, tuple(_OBJECTIVES), 110, seeds=seeds, cost=cost)
-
-
-def smoke(seeds: int = 2) -> Study:
-    """Random vectors, 2 and 4 views, one objective."""
-    return _study(_digits.vectors_of, ("mv_dhel",), 4, seeds=seeds, cost="under a minute on 2 cores")
+smoke = _images.smoke(small)

@@ -1,7 +1,7 @@
 """Jeon 2025, Section 5.3: time and memory of a step of 8 views beside one of 2 views of four times the images.
 
 No training: steps of two programs in turn.
-Source: Sections 5.3 and 5.4.1; recipes `jeon/dsf` and `jeon/imagenet100`, small `digits`.
+Source: Sections 5.3 and 5.4.1; recipes `jeon/dsf` and `jeon/imagenet100`.
 """
 
 import dataclasses
@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import _images
 import _jeon
 import _rows
 import _steps
@@ -27,8 +28,7 @@ a CPU the times are those of computation by the process, on other devices those 
 _ABOUT_SMALL = f"""\
 {_ABOUT}
 
-Here on {_jeon.ON_DIGITS} 64 images of 8 views and 256 of 2; no accuracy is measured."""
-_METHODS = ("loss_avg", "fea_avg", "DSF")
+Here {_jeon.SMALL} 64 images of 8 views and 256 of 2; no accuracy is measured, and images are random."""
 # The most that the paper has of the time of a run above the baseline's, in per cent.
 _LIMITS = {"CIFAR-10": 10, "ImageNet-100": 4}
 _STEPS = {"CIFAR-10": (250 / 256) / (800 / 1024), "ImageNet-100": (100 / 128) / (300 / 512)}
@@ -57,8 +57,8 @@ def paper(seeds: int = 3, *, images: Literal["random", "own"] = "random") -> Stu
     """
     found = {}
     for name, source, size in (("CIFAR-10", "cifar10", 32), ("ImageNet-100", "imagenet100", 224)):
-        for method in (*_METHODS, "MoCo"):
-            config = _jeon.on_images(method, source, "released")
+        for method in _jeon.objectives():
+            config = _jeon.on_images(method, source)
             drawn = data.Synthetic(
                 image_size=size, examples=_steps.BATCHES * config.train.batch_size, classes=10
             )
@@ -68,17 +68,22 @@ def paper(seeds: int = 3, *, images: Literal["random", "own"] = "random") -> Stu
 
 
 def small(seeds: int = 5) -> Study:
-    """Digits, 64 images of 8 views and 256 of 2; five seeds, since times differ by the machine, not by the training."""
-    base = studies.changed(_jeon.digits_of(8), {"views.strategy": "fixed", "train.batch_size": 256})
-    found = {("digits", method): config for method, config in _jeon.on_digits(base).items()}
+    """64 images of 8 views and 256 of 2; five seeds, since times differ by the machine, not by the training."""
+    found, images = {}, data.Synthetic(image_size=32, examples=_steps.BATCHES * 256, classes=10)
+    for method, objective in _jeon.objectives().items():
+        base = _jeon.bench_of(images, *((2, 256) if method == "MoCo" else (8, 64)))
+        found["random", method] = studies.changed(base, {"objective": objective})
     return _study(found, 2.0, about=_ABOUT_SMALL, seeds=seeds, cost="2 CPU cores, 3 minutes, estimated")
 
 
 def smoke(seeds: int = 2) -> Study:
-    """Five steps of a small network on random vectors."""
-    found = {("random", method): config for method, config in _jeon.smoke(4).items() if method != "MoCo"}
-    found["random", "MoCo"] = found["random", "DSF"]
-    return _study(found, 0.0, about=_ABOUT, seeds=seeds, cost="seconds")
+    """Five steps of a tiny network on random images."""
+    whole, cells = small(), []
+    for cell in whole.cells:
+        config = _images.tiny(cell.task).config
+        task = dataclasses.replace(cell.task, config=config, reference=config, seconds=0.0)  # type: ignore[type-var]
+        cells.append(Cell(cell.factors, task))
+    return dataclasses.replace(whole, cells=cells, seeds=seeds, cost="seconds")
 
 
 def _study(configs: Mapping[tuple[str, str], Config], seconds: float, **scale: Any) -> Study:
@@ -90,7 +95,7 @@ def _study(configs: Mapping[tuple[str, str], Config], seconds: float, **scale: A
         task = Resources(config=mine, reference=other, seconds=seconds, steps=steps)
         cells.append(Cell({"data": name, "method": method}, task))
     names = list(dict.fromkeys(name for name, _ in configs))
-    others = _rows.levels("method", _METHODS[:2])
+    others = _rows.levels("method", _jeon.AVERAGES)
     same = "memory remains constant (here: within 5 % of the baseline's)"
     identical = "the methods of 8 views take the same time (here: within a twentieth of the baseline's)"
     claims: list[Claim] = [

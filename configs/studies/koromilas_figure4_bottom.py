@@ -1,38 +1,28 @@
 """Koromilas 2025, Fig. 4 (bottom): accuracy by number of views at a fixed number of views in a batch.
 
-Source: Fig. 4 (bottom), Section V-C5; recipes `koromilas/cifar`, small `digits`.
+Source: Fig. 4 (bottom), Section V-C5; recipe `koromilas/cifar`.
 """
 
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, Literal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
 
-import _digits
+import _images
 import _koromilas
 import _rows
+from _koromilas import ALL, DHEL, INFO_NCE
 
-from mvcl import studies
-from mvcl.studies import SEEDS, Claim, Measure, Study, trained
-from mvcl.training import Config
+from mvcl.studies import SEEDS, Claim, Study, changed, trained
 
 _ABOUT = """\
-CIFAR-10 and CIFAR-100. A batch has {budget} views, so that more views of an image leave fewer images: n = {budget} /
-k, rounded down. The paper's figure prints no numbers and we do not have it; its text has 256 views as an example and
-128 as the batch of all ablations (Section V-C), which is `--budget 128`. The learning rate is that of the batch of
-views, {budget} / 256, for every k (appendix E; the released code scales none). Whether runs have equal epochs or equal
-updates is not said: `--equal updates` has the 39,062 of the released configs. That only MV-DHEL rises is decided as: it
-rises, it gains more than each other objective, and none of these ends higher with the most views than with two."""
-
-_ABOUT_SMALL = """\
-1,437 training and 360 test digits of 8 x 8 pixels, a ConvNet of widths 16, 32 and 64. A batch has 256 views: 128
-images of 2 views, 32 of 8. AdamW at 3e-3 for all cells, since the batch of views is the same (the paper: CIFAR,
-ResNet-18, 200 epochs of SGD). The paper does not say whether runs have equal epochs or equal updates, so there are
-both, and each claim is decided for both: at 10 epochs 8 views take four times the steps of 2, at 220 updates they see
-a quarter of the images. The accuracy is that of 10 labels a class, the mean of 10 draws. That only MV-DHEL rises is
-decided as: it rises, it gains more than each other objective, and none of these ends higher with 8 views than with
-two."""
-
-_LENGTHS: _koromilas.Lengths = {"epochs": {}, "updates": {"train.steps": 39_062}}
+A batch has a fixed number of views, so that more views of an image leave fewer images: n = {budget} / k, rounded down.
+The paper's figure prints no numbers and we do not have it; its text has 256 views as an example and 128 as the batch of
+all ablations (Section V-C), which is `--budget 128`. The learning rate is the same for every k (appendix E; the
+released code scales none). Whether runs have equal epochs or equal updates is not said{equal}. That only MV-DHEL rises
+is decided as: it rises, it gains more than each other objective, and none of these ends higher with the most views than
+with two."""
+_UNEQUAL = "The number of views in a batch is fixed (Section V-C5), so that of instances falls with k."
+_TITLE = "Koromilas 2025, Fig. 4 (bottom): accuracy by number of views at a fixed number of views in a batch"
 
 
 def paper(seeds: int = 1, *, budget: int = 256, equal: Literal["epochs", "updates"] = "epochs") -> Study:
@@ -40,79 +30,57 @@ def paper(seeds: int = 1, *, budget: int = 256, equal: Literal["epochs", "update
 
     Args:
       budget: views in a batch.
-      equal: what the runs of all k have the same number of.
+      equal: what the runs of all k have the same number of; of updates the 39,062 of the released configs.
     """
-    bases = {
-        name: partial(_fixed, of, budget) for name, of in _koromilas.images("CIFAR-10", "CIFAR-100").items()
-    }
-    measures, lengths = (Measure("linear, SGD", percent=True),), {equal: _LENGTHS[equal]}
-    about = _ABOUT.format(budget=budget)
-    cost = f"several GPUs; 10,300 PFLOP a seed, estimated from the recipes' cost at k = 4{_koromilas.PROBE}"
-    return _study(bases, _koromilas.ALL, range(2, 9), measures, lengths, about=about, seeds=seeds, cost=cost)
-
-
-def small(seeds: int = SEEDS) -> Study:
-    """Digits, 256 views in a batch, k = 2 and 8; 10 epochs, and 220 updates."""
-    bases = {"digits": partial(_fixed, _koromilas.digits_of, 256)}
-    names, lengths = ("pwe", "MV-InfoNCE", "MV-DHEL"), {"epochs": {}, "updates": {"train.steps": 220}}
-    cost = "24 minutes on 2 cores, estimated"
-    measures = _digits.ACCURACIES
-    return _study(bases, names, (2, 8), measures, lengths, about=_ABOUT_SMALL, seeds=seeds, cost=cost)
-
-
-def smoke(seeds: int = 2) -> Study:
-    """Two steps of a tiny network on random vectors."""
-    bases, names = {"random": partial(_fixed, _digits.vectors_of, 48)}, ("pwe", "MV-DHEL")
-    about, cost = _ABOUT.format(budget=48), "seconds on 2 cores"
-    lengths: _koromilas.Lengths = {"epochs": {}}
-    return _study(bases, names, (2, 3), _digits.LINEAR, lengths, about=about, seeds=seeds, cost=cost)
-
-
-def _fixed(base: Callable[[int], Config], budget: int, k: int) -> Config:
-    """With so many views in a batch, and the learning rate of that batch (appendix E), whatever k is."""
-    config = base(k)
-    optimizer = config.optimizer
-    scale = budget / optimizer.reference_batch if optimizer.reference_batch else 1.0
-    return studies.changed(
-        config,
-        {
-            "views.strategy": "fixed",
-            "views.reference_views": 1,
-            "train.batch_size": budget,
-            "optimizer.learning_rate": scale * optimizer.learning_rate,
-            "optimizer.reference_batch": None,
-        },
-    )
-
-
-def _study(
-    bases: _koromilas.Bases,
-    names: Sequence[str],
-    ks: Sequence[int],
-    measures: tuple[Measure, ...],
-    lengths: _koromilas.Lengths,
-    **scale: Any,
-) -> Study:
-    claims: list[Claim] = []
-    source, accuracy = "Fig. 4 (bottom), Section V-C5", measures[0].name
-    for where in _rows.grid(data=bases, equal=lengths):
-        claims += _koromilas.rise_claims(["MV-DHEL"], accuracy, source, where)
-        claims.append(_koromilas.gain_claim("MV-DHEL", names, accuracy, source, where))
-        others = [name for name in names if name != "MV-DHEL"]
-        claims += _koromilas.no_rise_claims(others, ks, accuracy, source, where, 0.0)
-    cells = []
-    for factors in _rows.grid(data=bases, equal=lengths, objective=names, k=ks):
-        data, equal, name, k = factors.values()
-        objective = {"objective": _koromilas.objectives()[name]}
-        cells.append(trained(factors, bases[data](k), {**lengths[equal], **objective}))
+    cells, claims, ks = [], list[Claim](), range(2, 9)
+    for data, base in _koromilas.images("CIFAR-10", "CIFAR-100").items():
+        for factors in _rows.grid(data=[data], objective=ALL, k=ks):
+            config = base(factors["k"])
+            config = changed(config, _koromilas.fixed_views(config, budget))
+            changes = {"objective": _koromilas.objectives()[factors["objective"]]}
+            changes |= {"train.steps": 39_062} if equal == "updates" else {}
+            cells.append(trained(factors, config, changes))
+        claims += _claims(ALL, ks, "linear, SGD", {"data": data})
     return Study(
-        unequal="The number of views in a batch is fixed (Section V-C5), so that of instances falls with k.",
-        title="Koromilas 2025, Fig. 4 (bottom): accuracy by number of views at a fixed number of views in a batch",
+        unequal=_UNEQUAL,
+        title=_TITLE,
+        about=_ABOUT.format(budget=budget, equal="; `--equal updates` has 39,062, as the released configs"),
         cells=cells,
-        measures=measures,
+        measures=(_koromilas.SGD,),
         claims=claims,
         columns="k",
         reference={"objective": "pwe"},
         along="k",
-        **scale,
+        seeds=seeds,
+        cost=f"several GPUs; 10,300 PFLOP a seed, estimated from the recipes' cost at k = 4{_koromilas.PROBE}",
     )
+
+
+def small(seeds: int = SEEDS, *, data: Path) -> Study:
+    """Part of CIFAR-10, 512 views in a batch, k = 2, 4 and 8. `data` is its file, .npz."""
+    names, ks = ("pwe", INFO_NCE, DHEL), (2, 4, 8)
+    grid = _rows.grid(objective=names, k=ks)
+    return _images.study(
+        data,
+        [_koromilas.on_bench(data, factors, 512 // factors["k"]) for factors in grid],
+        _ABOUT.format(budget=512, equal="; here updates are equal, and with them encoder passes"),
+        unequal=_UNEQUAL,
+        title=_TITLE,
+        claims=_claims(names, ks, _images.LINEAR, {}),
+        columns="k",
+        reference={"objective": "pwe"},
+        along="k",
+        seeds=seeds,
+    )
+
+
+smoke = _images.smoke(small)
+
+
+def _claims(names: Sequence[str], ks: Sequence[int], accuracy: str, where: dict[str, str]) -> list[Claim]:
+    source, others = "Fig. 4 (bottom), Section V-C5", [name for name in names if name != DHEL]
+    return [
+        *_koromilas.rise_claims([DHEL], accuracy, source, where),
+        _koromilas.gain_claim(DHEL, names, accuracy, source, where),
+        *_koromilas.no_rise_claims(others, ks, accuracy, source, where, 0.0),
+    ]

@@ -1,27 +1,34 @@
-"""Koromilas 2025, Section IV: every combination of alignment, energy and negatives, and what P1, P2 and P3 change.
+"""Koromilas 2025, Section IV: combinations of alignment, energy and negatives, and what P1, P2 and P3 change.
 
-Source: Eqs. 4 and 6-10, P1 to P3 of Section IV-A1, L1 of Section III-F; the grid and the recipe `digits` are ours.
+Source: Eqs. 4 and 6-10, P1 to P3 of Section IV-A1, L1 of Section III-F; the grid is ours.
 """
 
 import itertools
-from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import _bench
 import _conflict
-import _digits
+import _images
 import _koromilas
 import _rows
 
-from mvcl import losses, training
-from mvcl.studies import SEEDS, Measure, Study, changed, trained
-from mvcl.training import Config
-
-_base = _digits.digits_of  # the recipe of the scale small
+from mvcl import losses
+from mvcl.studies import SEEDS, Claim, Study
 
 _ALIGNMENTS = ("instance", "view", "pair")
 _ENERGIES = ("instance", "view", "view_sum", "pair", "positive")
 _NEGATIVES = ("within_view", "cross_view", "all")
+_NAMED = {  # points of the framework that other studies train too
+    ("instance", "view_sum", "within_view"): _koromilas.DHEL,
+    ("instance", "instance", "cross_view"): _koromilas.EQ_11,
+    ("instance", "instance", "all"): _koromilas.INFO_NCE,
+    ("view", "view", "cross_view"): "MV-CL1",
+    ("view", "view_sum", "within_view"): "MV-CL2",
+    ("pair", "positive", "all"): "PVC",
+    ("pair", "pair", "all"): "pwe",
+}
 _ABOUT = """\
 The paper's tables compare objectives that differ in several ways at once: MV-InfoNCE and MV-DHEL have all principles,
 pwe and PVC none; MV-CL1 and MV-CL2 lack P3. Here `multi_view_contrast` has every combination, so that a claim changes
@@ -38,73 +45,61 @@ energy "instance" against "view". Temperature 0.5 and 4 views for all; nothing e
 mv_dhel is instance, view_sum, within_view; mv_infonce instance, instance, cross_view (printed), all (released); mv_cl1
 view, view, cross_view; mv_cl2 view, view, within_view (released: view_sum); poly_view pair, positive, all; pairs of
 NT-Xent pair, pair, all, of InfoNCE pair, pair, cross_view. Rank, uniformity, alignment and gradients, of NT-Xent's
-pair terms, are of the head's outputs of the test images, as in koromilas_figure3."""
-
-_GEOMETRY = (
-    Measure("effective rank", digits=1),
-    Measure("uniformity, Wasserstein", digits=4, better="lower"),
-    Measure("alignment", label="squared distance of views", digits=3, better="lower"),
-    *(Measure(name, digits=3) for name in _conflict.MEASURES[:1]),
-)
+pair terms, are of the head's outputs of the test images, as in koromilas_table2."""
 
 
-def small(seeds: int = SEEDS) -> Study:
-    """Digits, 4 views, all 42 combinations."""
-    cost = "90 minutes on 2 cores, estimated"
-    every = (_ALIGNMENTS, _ENERGIES, _NEGATIVES)
-    return _study(_base, 4, every, (*_digits.ACCURACIES, *_GEOMETRY), about=_ABOUT, seeds=seeds, cost=cost)
+def small(seeds: int = SEEDS, *, data: Path, every: bool = False) -> Study:
+    """Part of CIFAR-10, 4 views. `data` is its file, .npz.
+
+    Args:
+      every: all 42 combinations and not only those that claims compare.
+    """
+    grid = _rows.grid(alignment=_ALIGNMENTS, energy=_ENERGIES, negatives=_NEGATIVES)
+    grid = [f for f in grid if (f["energy"], f["negatives"]) != ("pair", "within_view")]
+    compared = _compared(grid)
+    used = [cell for _, cell, other, _ in compared for cell in (cell, other)]
+    base, objectives, cells = _bench.bench_of(4, _bench.Images(path=str(data))), _koromilas.objectives(), []
+    for factors in grid if every else (factors for factors in grid if factors in used):
+        loss = partial(losses.multi_view_contrast, temperature=0.5, **factors)
+        named = _NAMED.get((*factors.values(),))
+        cells.append(_images.cell(factors, base, {"objective": objectives[named] if named else loss}))
+    claims: list[Claim] = []
+    for text, cell, _, than in compared:
+        claims += _rows.above(f"{text[:2]}, Section IV-A1", _images.LINEAR, [(text, cell, [than])])
+    text = "L1: pair terms agree more with an alignment for a view than for a pair, all negatives"
+    cell = {"alignment": "view", "energy": "view", "negatives": "all"}
+    claims += _rows.above("L1, Section III-F", _conflict.MEASURES[0], [(text, cell, [{"alignment": "pair"}])])
+    return _images.study(
+        data,
+        cells,
+        _ABOUT,
+        title="Koromilas 2025, Section IV: alignment, energy and negatives, and the principles P1 to P3",
+        measures=(*_bench.MEASURES, *_images.GEOMETRY),
+        claims=claims,
+        columns="negatives",
+        seeds=seeds,
+    )
 
 
-def smoke(seeds: int = 2) -> Study:
-    """Two steps of a tiny network on random images, 3 views."""
-    some, measures = (("view", "pair"), ("view", "pair"), ("all",)), (*_digits.LINEAR, *_GEOMETRY)
-    return _study(_random, 3, some, measures, about=_ABOUT, seeds=seeds, cost="a minute on 2 cores")
+smoke = _images.smoke(small)
 
 
-def _random(k: int) -> Config:
-    steps = {"train.steps": 2, "train.evaluate_every": 0.0, "evaluation.draws": 2}
-    return changed(training.load("digits:smoke"), {"views.k": k, **steps})
-
-
-def _study(
-    base: Callable[[int], Config],
-    k: int,
-    levels: tuple[Sequence[str], Sequence[str], Sequence[str]],
-    measures: tuple[Measure, ...],
-    **scale: Any,
-) -> Study:
-    loss, measure = partial(losses.multi_view_contrast, temperature=0.5), _koromilas.results_and_embeddings
-    cells = [
-        trained(factors, base(k), {"objective": partial(loss, **factors)}, measure=measure)
-        for factors in _rows.grid(**dict(zip(("alignment", "energy", "negatives"), levels)))
-        if (factors["energy"], factors["negatives"]) != ("pair", "within_view")
-    ]
-    present = [cell.factors for cell in cells]
+def _compared(grid: list[dict[str, Any]]) -> list[tuple[str, dict[str, str], dict[str, str], dict[str, str]]]:
+    """Text, cell, the cell that it is compared with, and the factor of that; with all negatives, and within views."""
     found = []
     for principle, factor, better, worse, others in (
-        ("P1", "alignment", "view", ("pair",), (("instance", "view"), ("cross_view", "all"))),
+        ("P1", "alignment", "view", ("pair",), (("instance", "view"), ("all",))),
         ("P1", "alignment", "view", ("pair",), (("view_sum",), ("within_view",))),
-        ("P2", "energy", "view", ("pair", "positive"), (_ALIGNMENTS, ("cross_view", "all"))),
+        ("P2", "energy", "view", ("pair", "positive"), (_ALIGNMENTS, ("all",))),
         ("P2", "energy", "view", ("instance",), (("instance",), ("within_view",))),
-        ("P3", "alignment", "instance", ("view",), (("instance",), ("cross_view", "all"))),
+        ("P3", "alignment", "instance", ("view",), (("instance",), ("all",))),
         ("P3", "alignment", "instance", ("view",), (("view_sum",), ("within_view",))),
-        ("P3", "energy", "instance", ("view",), (("instance",), ("cross_view", "all"))),
+        ("P3", "energy", "instance", ("view",), (("instance",), ("all",))),
     ):
         other = "energy" if factor == "alignment" else "alignment"
         for worst, (level, of) in itertools.product(worse, itertools.product(*others)):
             cell = {factor: better, other: level, "negatives": of}
-            if all(one in present for one in (cell, cell | {factor: worst})):
-                text = f'{principle}: {factor} "{better}" is above "{worst}" with {other} "{level}", {of}'
-                rows = [(text, cell, [{factor: worst}])]
-                found += _rows.above(f"{principle}, Section IV-A1", measures[0].name, rows)
-    text = "L1: pair terms agree more with an alignment for a view than for a pair, all negatives"
-    cell = {"alignment": "view", "energy": "view", "negatives": "all"}
-    found += _rows.above("L1, Section III-F", _conflict.MEASURES[0], [(text, cell, [{"alignment": "pair"}])])
-    return Study(
-        title="Koromilas 2025, Section IV: alignment, energy and negatives, and the principles P1 to P3",
-        cells=cells,
-        measures=measures,
-        claims=found,
-        columns="negatives" if len(levels[2]) > 1 else None,
-        **scale,
-    )
+            text = f'{principle}: {factor} "{better}" is above "{worst}" with {other} "{level}", {of}'
+            if cell in grid and cell | {factor: worst} in grid:
+                found.append((text, cell, cell | {factor: worst}, {factor: worst}))
+    return found

@@ -5,13 +5,14 @@ imagenet --groups 32` is the paper's batch of ImageNet-1K (docs/how_to/data.md).
 benchmarks.overhead` has other sizes, and the passes of the solver.
 """
 
+import dataclasses
 from typing import Any, Literal
 
-import _digits
+import _bench
 import _piran
 import _steps
 
-from mvcl import augment, data, studies
+from mvcl import data, methods, models, studies, training
 from mvcl.studies import Cell, Measure, Study, Trend, Within, changed
 from mvcl.training import Config
 
@@ -23,9 +24,9 @@ measurement. The paper's figure has no numbers, nor does "a relatively minor com
 the page names; the paper has 4 nodes of 8 A100, a group of 64 on each, which also sum their gradients."""
 _SMALL = """
 
-**Small scale.** A ConvNet of 6,000 parameters on digits enlarged to 16 x 16, k views of one policy, one group of 64
-examples: an encoder that computes far less than ViT-B/16 beside the same loss, so that the overhead is larger than it
-would be there."""
+**Small scale.** The ConvNet of the bench (docs/how_to/bench.md) on random images of 32 x 32, k views of one policy, one
+group of 64 examples: an encoder that computes far less than ViT-B/16 beside the same loss, so that the overhead is
+larger than it would be there."""
 
 M3G, AVERAGE = "M3G", "InfoNCE ave"
 
@@ -40,31 +41,33 @@ def paper(seeds: int = 3, *, images: Literal["imagenet", "random"] = "random", g
     changes: dict[str, Any] = {"train.batch_size": 64 * groups}
     if images == "random":
         changes["data"] = data.Synthetic(image_size=224, examples=_steps.BATCHES * 64 * groups, classes=10)
-    base = changed(_piran.imagenet(), changes)
+    base = changed(training.load("piran/images:imagenet1k"), changes)
     about = f"{_ABOUT}\n\nHere a batch has {64 * groups} examples, {images} images of 224 x 224 pixels."
     cost = "one GPU of 80 GB (on a smaller one with train.microbatch), 5 minutes, estimated; with 32 groups 32 of them"
     return _study(base, (2, 3, 4), 60.0, about=about, seeds=seeds, cost=cost)
 
 
 def small(seeds: int = 5) -> Study:
-    """A ConvNet on digits; five seeds, since times differ by the machine, not by the training."""
-    policy = {"views.policy": augment.digits(image_size=16)}
-    base = studies.changed(_piran.digits(), {"train.group": None, "encoder.widths": (8, 16, 32), **policy})
+    """A ConvNet; five seeds, since times differ by the machine, not by the training."""
+    head = dataclasses.replace(models.piran_head(), hidden=256, out=64)
+    taught = {"method": methods.StudentTeacher(momentum=0.99, predictor=head), "head": head}
+    images = data.Synthetic(image_size=32, examples=_steps.BATCHES * 64, classes=10)
+    base = changed(_bench.bench_of(2, images), {**taught, "train.batch_size": 64})
     about, cost = _ABOUT + _SMALL, "2 CPU cores, 1.5 minutes, estimated"
     return _study(base, (2, 4), 2.0, about=about, seeds=seeds, cost=cost)
 
 
 def smoke(seeds: int = 2) -> Study:
-    """Five steps of a small network on random vectors, without a teacher."""
-    return _study(_digits.vectors_of(2), (2,), 0.0, about=_ABOUT, seeds=seeds, cost="seconds")
+    """Five steps of a small network on random images, without a teacher."""
+    return _study(_bench.smoke_of(2), (2,), 0.0, about=_ABOUT, seeds=seeds, cost="seconds")
 
 
 def _study(base: Config, views: tuple[int, ...], seconds: float, **scale: Any) -> Study:
-    methods = _piran.methods()
+    objectives = _piran.methods()
     cells = []
     for name, k in ((name, k) for name in (M3G, AVERAGE) for k in views):
         config = studies.changed(base, {"views.k": k, "train.log_every": 10**6, "train.evaluate_every": 0})
-        mine, other = (studies.changed(config, {"objective": methods[of]}) for of in (name, "InfoNCE pwe"))
+        mine, other = (studies.changed(config, {"objective": objectives[of]}) for of in (name, "InfoNCE pwe"))
         task = _steps.StepTime(config=mine, reference=other, seconds=seconds)
         cells.append(Cell({"method": name, "k": k}, task))
     minor = "M3G incurs a minor overhead (here: a step takes at most 1.5 times as long)"

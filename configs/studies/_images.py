@@ -1,0 +1,123 @@
+"""What the studies on the bench share: a measure of all runs, so that they are shared; lengths; the scale smoke."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import _bench
+import _conflict
+import numpy as np
+
+from mvcl import augment, data, models, studies, training
+from mvcl.studies import Baseline, Cell, Factors, Measure, Study, Training, Values
+from mvcl.training import Config
+
+STEPS = _bench.EPOCHS * (_bench.TRAIN // 256)
+"""Of a run of the recipe."""
+_SECONDS = 60  # of a core, of a run with 4 views
+KNN, LINEAR = (measure.name for measure in _bench.MEASURES[:2])
+GEOMETRY = (
+    Measure("rank", digits=1),
+    Measure("effective rank", digits=1),
+    Measure("uniformity, Wasserstein", digits=4, better="lower"),
+    Measure("alignment", digits=3, better="lower"),
+    *(Measure(name, digits=3, better="") for name in _conflict.MEASURES),
+)
+"""Of `with_embeddings`."""
+
+
+def with_embeddings(folder: Path) -> list[Values]:
+    """`studies.results` and `embeddings`, for recipes that are not the bench."""
+    [found] = studies.results(folder)
+    return [found | embeddings(folder)]
+
+
+def embeddings(folder: Path) -> Values:
+    """What `mvcl embed --output head` measures of k random views of the test split, and the conflict of 1,000 images.
+
+    Returns:
+      "rank", "effective rank", "uniformity, Wasserstein" and "alignment" among others; of three views or more also
+      `_conflict.MEASURES`.
+    """
+    run, state = training.open_run(folder, output="head")
+    file = folder / "head.npz"
+    _, measured = training.embed(run, state, "test", file, views=run.config.views.k)
+    with np.load(file) as arrays:
+        found = _conflict.conflict(arrays["features"][:1_000].swapaxes(0, 1))
+    file.unlink()
+    return {result.name: result.value for result in measured if result.value is not None} | found
+
+
+def _measured(folder: Path) -> list[Values]:
+    [found] = _bench.measured(folder)
+    return [found | embeddings(folder)]
+
+
+def cell(factors: Factors, base: Config, changes: dict[str, Any] | None = None) -> Cell:
+    """A cell of the recipe with changes, which measures its embeddings too, whatever its study asks for."""
+    return studies.trained(factors, base, changes, measure=_measured)
+
+
+def lasting(steps: int = STEPS, images: int = 256) -> dict[str, Any]:
+    """Changes of the recipe: so many steps of so many images; the recipe's own need none."""
+    if (steps, images) == (STEPS, 256):
+        return {}
+    return {
+        "train.steps": steps,
+        "train.batch_size": images,
+        "train.evaluate_every": 2 * steps / 3 / (_bench.TRAIN // images),
+        "optimizer.warmup_epochs": 0.0,
+        "optimizer.warmup_share": 1 / _bench.EPOCHS,
+    }
+
+
+def study(data: Path, cells: Sequence[Cell], about: str, **fields: Any) -> Study:
+    """A study of cells on the bench, beside raw pixels, the untrained encoder, and training on labels."""
+    levels = cells[0].factors
+    none: Factors = {name: "" if isinstance(level, str) else 0 for name, level in levels.items()}
+    base = _bench.bench_of(2, _bench.Images(path=str(data)))
+    seeds = fields["seeds"]
+    hours = len(cells) * seeds * _SECONDS / 3600 / 2
+    return Study(
+        **{
+            "measures": _bench.MEASURES,
+            "cost": f"{hours:.2g} hours on 2 cores, estimated at {_SECONDS} seconds of a core a run",
+            **fields,
+            "cells": [*_bench.baselines(base, none, next(iter(levels))), *cells],
+            "about": f"{about}\n\n**Small scale.** {_bench.ABOUT}",
+        }
+    )
+
+
+def smoke(small: Callable[..., Study], count: int = 2) -> Callable[..., Study]:
+    """The scale smoke of a study: some cells of its scale small, on random images with a tiny network."""
+
+    def smoke(seeds: int = 2) -> Study:
+        """Two steps of a tiny network on random images, some of the cells."""
+        whole = studies.without_data(small)
+        supervised = next((c for c in whole.cells if "supervised" in c.factors.values()), None)
+        rest = [c for c in whole.cells if c is not supervised and not isinstance(c.task, Baseline)]
+        cells = [
+            dataclasses.replace(c, task=tiny(c.task)) for c in rest[:: max(1, len(rest) // count)][:count]
+        ]
+        return dataclasses.replace(whole, cells=cells, claims=(), seeds=seeds, cost="seconds on 2 cores")
+
+    return smoke
+
+
+def tiny(task: Any) -> Training:
+    """A training on the bench, or one like it, for two steps of a tiny network on random images."""
+    config = task.config
+    changes: dict[str, Any] = {
+        "data": data.Synthetic(image_size=8),
+        "encoder": models.ConvNet(widths=(4,)),
+        "views.policy": augment.evaluation(8),
+        "train.steps": 2,
+        "train.evaluate_every": 0.25,  # of the 4 steps of an epoch
+        "train.batch_size": 16,
+        "train.log_every": 1,
+    }
+    changes |= {"train.group": 8} if config.train.group else {}
+    changes |= {"method.queue": 16} if hasattr(config.method, "queue") else {}
+    return dataclasses.replace(task, config=studies.changed(config, changes))
