@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.metrics import silhouette_score
 from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
@@ -32,7 +33,8 @@ class _OfViews(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
     random_state: Any
 
     def _given(self, X: Any, *, reset: bool = False) -> Any:
-        if isinstance(X, Mapping) or (isinstance(X, list) and X and all(np.ndim(view) > 1 for view in X)):
+        several = isinstance(X, list) and X and all(np.ndim(view) > 1 for view in X)
+        if several or (isinstance(X, Mapping) and not issparse(X)):  # scipy has a sparse dict
             return X
         table = validate_data(self, X, reset=reset, dtype=np.float64, ensure_min_samples=2 if reset else 1)
         columns, d = self.views, table.shape[1]
@@ -50,6 +52,11 @@ class _OfViews(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         features = self.encoder_(given, output=self._output)
         self._n_features_out = features.shape[1]
         return features
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = []  # features are float32
+        return tags
 
     def transform(self, X: Any) -> np.ndarray:
         """Features (n, d) float32 of all views together."""

@@ -6,7 +6,7 @@ import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -14,8 +14,17 @@ from mvcl import _buckets, _files
 from mvcl.data._splits import Split, in_memory
 
 Scaling = Literal["minmax", "standard", "none"]
-Raw = tuple[dict[str, np.ndarray], np.ndarray | None, list[str]]
-"""Tables as read: (N, d_v) of each view by name, a row of NaN where an example lacks it; (N,) labels; ids of the N."""
+
+
+class Raw(NamedTuple):
+    """Tables as read: (N, d_v) of each view, a row of NaN where an example lacks it; (N,) labels; ids of the N."""
+
+    views: dict[str, np.ndarray]
+    labels: np.ndarray | None
+    ids: list[str]
+    columns: Mapping[str, Sequence[str]] = {}  # the name of each column of a view, where it has one
+
+
 _NOISE_COLUMNS, _NOISE_SEED = 64, 0
 
 
@@ -54,7 +63,7 @@ class DigitsViews:
         views = {name: view[:, np.ptp(view, axis=0) > 0] for name, view in views.items()}
         if self.noise:
             views["noise"] = np.random.default_rng(_NOISE_SEED).normal(size=(len(images), _NOISE_COLUMNS))
-        return splits_of((views, digits.target, [str(i) for i in range(len(images))]), self)
+        return splits_of(Raw(views, digits.target, [str(i) for i in range(len(images))]), self)
 
 
 # scikit-image has the first two and the moments, but needs eight more packages. These functions equal its
@@ -142,30 +151,39 @@ def moments(images: np.ndarray, order: int = 4) -> np.ndarray:
 # Checks, choice and scaling
 
 
-def splits_of(raw: Raw, options: Any, scaling_file: str = "", skip_last: int = 0) -> dict[str, Split]:
+def splits_of(
+    raw: Raw, options: Any, scaling_file: str = "", skip_last: int = 0, missing: str = "error"
+) -> dict[str, Split]:
     """Check, choose and scale tables; the splits `train` and `test`.
 
     Args:
       raw: the tables.
       options: `views`, `scaling` and `held_out`, as in `Tables`.
-      scaling_file, skip_last: as in `Tables`.
+      scaling_file, skip_last, missing: as in `Tables`.
 
     Raises:
       ValueError: an option or a table is invalid.
     """
-    tables, labels, ids = raw
+    tables, labels, ids, columns = raw
     views = {
         name: tables[name][:, : tables[name].shape[1] - skip_last]
         for name in chosen(options.views, list(tables))
     }
-    present = present_in(views, ids)
     test = np.arange(len(ids)) % 5 == 4
     parts = {"train": ~test, "test": test}
     parts = parts if options.held_out else dict.fromkeys(parts, test | True)
-    if scaling_file:
-        fitted = _read_scaling(_buckets.path(scaling_file), views)
-    else:
-        fitted = fit(options.scaling, views, present & parts["train"][:, None])
+    before = _read_scaling(_buckets.path(scaling_file), views) if scaling_file else {}
+    more: dict[str, dict[str, Any]] = {
+        name: {"columns": list(columns[name])} for name in views if name in columns
+    }
+    for name, view in views.items():
+        if missing == "mean":
+            mean = before[name].get("fill") if before else np.nanmean(view[parts["train"]], axis=0).tolist()
+            more[name] = more.get(name, {}) | {"fill": mean}
+        views[name] = filled(view, more.get(name, {}).get("fill"), mask=missing == "mask")
+    present = present_in(views, ids)
+    fitted = before or fit(options.scaling, views, present & parts["train"][:, None])
+    fitted = {name: of | more.get(name, {}) for name, of in fitted.items()}
     arrays = [scaled(name, view, fitted[name], present[:, i]) for i, (name, view) in enumerate(views.items())]
     numbers, class_names = classes_of(labels, len(ids))
 
@@ -183,6 +201,16 @@ def splits_of(raw: Raw, options: Any, scaling_file: str = "", skip_last: int = 0
 
     train = split(parts["train"])
     return {"train": train, "test": split(parts["test"]) if options.held_out else train}
+
+
+def filled(view: np.ndarray, fill: Sequence[float] | None, *, mask: bool = False) -> np.ndarray:
+    """A table whose NaN in rows that have other entries are `fill` of their column, or with `mask` the whole row is."""
+    some = np.isnan(view).any(1) & ~np.isnan(view).all(1)
+    if not some.any() or (fill is None and not mask):
+        return view
+    return np.where(
+        some[:, None] & (np.isnan(view) | mask), np.nan if fill is None else np.asarray(fill), view
+    )
 
 
 def chosen(wanted: Sequence[str], names: Sequence[str]) -> list[str]:

@@ -99,14 +99,14 @@ def held_out(count: int, share: float) -> np.ndarray:
 
 def _listed(root: Path, table: Path) -> dict[str, dict[str, list[Path]]]:
     """Split -> class -> files, from a table of the files in a folder."""
-    from mvcl.data import _tables
+    from mvcl.data import _frames, _tables
 
     place = next((file for file in (table, root / table) if file.is_file()), None)
     if place is None:
         raise ValueError(
             f"data.labels must be a table of the images' classes, got {table}, which does not exist"
         )
-    rows = _tables.read_table(place)
+    rows = _frames.read_table(place)
     named = {str(name).lower(): name for name in rows}
     columns = [
         next((named[n] for n in some if n in named), None) for some in (_FILE_NAMES, _tables.LABEL_NAMES)
@@ -115,10 +115,10 @@ def _listed(root: Path, table: Path) -> dict[str, dict[str, list[Path]]]:
         raise ValueError(f"{place} must have columns `file` and `label`, got {', '.join(map(str, rows))}")
     splits = rows[named["split"]].astype(str) if "split" in named else ["train"] * len(rows)
     found: dict[str, dict[str, list[Path]]] = {}
-    for line, (name, label, part) in enumerate(zip(rows[columns[0]], rows[columns[1]], splits), start=2):
+    for row, (name, label, part) in enumerate(zip(rows[columns[0]], rows[columns[1]], splits)):
         files = (root / f"{name}{suffix}" for suffix in ("", *IMAGE_SUFFIXES))
         if (file := next((file for file in files if file.is_file()), None)) is None:
-            raise ValueError(f"line {line} of {place} names {name}, which is not in {root}")
+            raise ValueError(f"{_frames.place(place, row)} names {name}, which is not in {root}")
         part = {"valid": "val", "validation": "val"}.get(part.lower(), part.lower())
         found.setdefault(part, {}).setdefault(str(label), []).append(file)
     if unknown := found.keys() - {"train", "test", "val"} or {"train"} - found.keys():

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mvcl.data._features import Scaling, classes_of, fit, present_in, scaled
+from mvcl.data._features import Scaling, classes_of, filled, fit, present_in, scaled
 from mvcl.data._splits import ExampleSpec, Split, in_memory
 
 
@@ -48,6 +48,9 @@ def split_of_arrays(
     if not (many if spec is None else spec.given):
         return _of_images(given, labels, spec)
     views, count = _named(given, spec)
+    if isinstance(scaling, Mapping):
+        fills = {name: of.get("fill") for name, of in scaling.items() if views[name].ndim == 2}
+        views |= {name: filled(views[name], fill) for name, fill in fills.items()}
     ids = [str(row) for row in range(count)]
     present = present_in(views, ids, new=spec is not None, mask=mask)
     tables = {name: view for name, view in views.items() if view.ndim == 2}

@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 from mvcl import _buckets, _files, _progress
-from mvcl.data import _images, _memory, _tables
+from mvcl.data import _features, _images, _memory, _tables
 from mvcl.data._splits import ExampleSpec, Source, Split
 
 
@@ -38,9 +38,14 @@ def new_rows(
     with _files.naming(path):
         if spec.given:
             reader = source if isinstance(source, _tables.Tables) else _tables.Tables()
-            views, found, ids = reader.read(place, least=1)
+            named = {name: of["columns"] for name, of in scaling.items() if "columns" in of}
+            views, found, ids, _ = reader.read(place, 1, named)
             known = {name: views[name] for name in spec.view_names if name in views}
             cut = {name: view[:, : view.shape[1] - reader.skip_last] for name, view in known.items()}
+            cut = {
+                name: _features.filled(view, None, mask=reader.missing == "mask")
+                for name, view in cut.items()
+            }
             split = _memory.split_of_arrays(cut, spec=spec, scaling=scaling)
             split = dataclasses.replace(split, ids=tuple(ids))
             labels = () if found is None else found.astype(np.int64) if found.dtype.kind == "f" else found

@@ -4,11 +4,12 @@ import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from mvcl import _buckets, _files, _lazy, _progress
+from mvcl.data import _frames
 from mvcl.data._features import Raw, Scaling, check_distinct, chosen, splits_of
 from mvcl.data._splits import ExampleSpec, Outline, Split
 
@@ -19,6 +20,7 @@ LABEL_NAMES = (
 # fmt: on
 _ID_NAMES = ("id", "ids", "sample_id", "sample", "index")
 _CELL_NAMES = ("x", "data", "views", "view", "fea", "features")
+_SUFFIXES = (".mat", ".npz", ".csv", ".parquet")
 _NUMBERED = re.compile(r"(?:x|view|fea|features?)_?(\d+)", re.IGNORECASE)
 # File name -> examples, classes, and the width of each view.
 _PUBLISHED = {
@@ -38,9 +40,9 @@ class Tables:
     In a .mat file (v5 to v7.3): a cell array `X` or matrices `X1`, `X2`, ...; in an .npz file matrices; examples are
     rows or columns, whichever fits the labels, rows if both do. A row of only NaN means that the example lacks the
     view. In a folder: .csv or .parquet files that share a column of ids, `id` or the only one that they share, or .npy
-    files of equal length; an example whose id is not in a file lacks that view. Labels are integers or strings named
-    `Y`, `gt`, `labels` or similar: a variable, a column of one file, or a separate file. Without labels all examples
-    have the class `unlabelled`.
+    files of equal length; an example whose id is not in a file lacks that view. A column of texts becomes a column for
+    each text. Labels are integers or strings named `Y`, `gt`, `labels` or similar: a variable, a column of one file, or
+    a separate file. Without labels all examples have the class `unlabelled`.
     """
 
     path: str = ""
@@ -53,6 +55,11 @@ class Tables:
     """scaling.json of a run's folder: new data get the scaling that was fitted there. Empty: fitted to `train`."""
     labels: str = ""
     """Name of the variable or column with the labels; empty: search for the usual names."""
+    columns: tuple[str, ...] = ()
+    """Columns of views, VIEW=COLUMN,... with * and ?: of the file of a view; of one .csv or .parquet file they make the
+    views (blood=hb,wbc_* urine=ph). Empty: all columns of each file."""
+    missing: Literal["error", "mean", "mask"] = "error"
+    """Empty entries: an error; the `mean` of the column in training; or `mask`, the example lacks the whole view."""
     skip_last: int = 0
     """Number of last columns to drop from each view, as the released code does for NUS-WIDE."""
     held_out: bool = False
@@ -63,21 +70,21 @@ class Tables:
         """The splits `train` and `test`."""
         path = _buckets.local_copy(self.path)
         suffix = path.suffix.lower()
-        if not self.path or not (path.is_dir() or (path.is_file() and suffix in (".mat", ".npz"))):
+        if not self.path or not (path.is_dir() or (path.is_file() and suffix in _SUFFIXES)):
             raise ValueError(
-                f"data.path must be a .mat or .npz file or a folder of tables, got {self.path!r}"
+                f"data.path must be a folder of tables or a file ({', '.join(_SUFFIXES)}), got {self.path!r}"
                 + ("" if path.exists() else ", which does not exist")
             )
         if self.skip_last < 0:
             raise ValueError(f"data.skip_last must be at least 0, got {self.skip_last}")
         with _files.reading(path, "table of features"):
-            return splits_of(self.read(path), self, self.scaling_file, self.skip_last)
+            return splits_of(self.read(path), self, self.scaling_file, self.skip_last, self.missing)
 
-    def read(self, path: Path, least: int = 2) -> Raw:
-        """Views, labels and ids of a file or folder, as they are there; `least` views at least."""
+    def read(self, path: Path, least: int = 2, known: Mapping[str, Sequence[str]] | None = None) -> Raw:
+        """Views, labels and ids of a file or folder, as they are there; `least` views at least, of `known` columns."""
         with _files.reading(path, "table of features"):
-            if path.is_dir():
-                return _of_folder(path, self.labels, least)
+            if path.is_dir() or path.suffix.lower() in (".csv", ".parquet"):
+                return _of_files(path, self, least, known or {})
             found = _read_mat(path) if path.suffix.lower() == ".mat" else _files.read_npz(path)
             return _of_matrices(found, self.labels, least)
 
@@ -175,7 +182,7 @@ def _of_matrices(found: Mapping[str, Any], wanted: str, least: int = 2) -> Raw:
             count = lengths.pop()
             if ids is not None and len(ids) != count:
                 raise ValueError(f"there are {len(ids)} ids for {count} examples")
-            return arrays, labels, [str(i) for i in (range(count) if ids is None else ids)]
+            return Raw(arrays, labels, [str(i) for i in (range(count) if ids is None else ids)])
     raise ValueError(f"the views and labels have different numbers of examples: {has}")
 
 
@@ -208,63 +215,51 @@ def _vector(value: Any, name: str) -> np.ndarray:
 # A folder with one file per view
 
 
-def _of_folder(folder: Path, wanted: str, least: int) -> Raw:
+def _of_files(path: Path, options: Tables, least: int, known: Mapping[str, Sequence[str]]) -> Raw:
     files = {
         file.stem: file
-        for file in sorted(folder.iterdir())
+        for file in (sorted(path.iterdir()) if path.is_dir() else [path])
         if file.suffix.lower() in (".csv", ".parquet", ".npy") and not file.name.startswith(".")
     }
     npy = [file.suffix.lower() == ".npy" for file in files.values()]
-    if len(files) < least or any(npy) != all(npy):
+    if len(files) < (1 if options.columns else least) or any(npy) != all(npy):
         raise ValueError(
-            f"{folder} must hold a .csv or .parquet file for each view, or a .npy file for each, got {len(files)} files"
+            f"{path} must hold a .csv or .parquet file for each view, or a .npy file for each, got {len(files)} files; "
+            "--data.columns makes views of the columns of one"
         )
-    tracked = _progress.track(files.items(), f"reading {folder}", len(files), "files")
+    tracked = _progress.track(files.items(), f"reading {path}", len(files), "files")
     if all(npy):
-        return _of_matrices({stem: _files.read_npy(file) for stem, file in tracked}, wanted, least)
-    tables = {stem: read_table(file) for stem, file in tracked}
+        return _of_matrices({stem: _files.read_npy(file) for stem, file in tracked}, options.labels, least)
+    tables = {stem: _frames.read_table(file) for stem, file in tracked}
     column = _shared_column(tables)
     for stem, table in tables.items():
         with _files.naming(files[stem]):
-            table.index = _ids(table.pop(column), column)
-    labels = _pop_labels(tables, wanted)
+            table.index = _ids(table.pop(column), column, files[stem]) if column else table.index.astype(str)
+    labels = _pop_labels(tables, options.labels)
     ids = list(dict.fromkeys(i for table in tables.values() for i in table.index))
-    for stem, table in tables.items():
-        for name, values in table.select_dtypes(exclude=["number", "bool"]).items():
-            raise ValueError(f"column {name!r} of {files[stem]} must hold numbers, got {values.iloc[0]!r}")
-    views = {
-        stem: np.ascontiguousarray(table.astype(np.float64).reindex(ids).to_numpy())
-        for stem, table in tables.items()
-    }
+    views, names, single = {}, {}, next(iter(files.values()))
+    for stem, table in (_frames.of_columns(tables, options.columns) if options.columns else tables).items():
+        gaps = options.missing != "error"
+        found, names[stem] = _frames.numbers(table, files.get(stem, single), known.get(stem, ()), gaps)
+        rows = table.index.get_indexer(ids)
+        views[stem] = np.where(rows[:, None] < 0, np.nan, found[rows])
     if labels is None:
-        return views, None, ids
+        return Raw(views, None, ids, names)
     labels = labels.reindex(ids)
     if (lacking := labels.isna() | (labels.astype(str).str.strip() == "")).any():
         first = labels.index[lacking][0]
         raise ValueError(
-            f"{lacking.sum()} of {len(ids)} examples of {folder} have no label, the first is {first}"
+            f"{lacking.sum()} of {len(ids)} examples of {path} have no label, the first is {first}"
         )
-    return views, labels.to_numpy(), ids
-
-
-def read_table(file: Path) -> Any:
-    """A .csv or .parquet file as a pandas DataFrame."""
-    with _lazy.needed("tables", by=f"reading {file}"):
-        from pyarrow import csv, parquet
-    with _files.reading(file, f"{file.suffix} file"):
-        # pyarrow's numbers are exact, unlike those of pandas' default parser.
-        found = csv.read_csv(file) if file.suffix.lower() == ".csv" else parquet.ParquetFile(file).read()
-        table = found.to_pandas(ignore_metadata=True)
-        if not table.columns.is_unique or not len(table):
-            raise ValueError("it must have rows, and columns of different names")
-        if len(table.columns) == 1 and ";" in table.columns[0]:
-            raise ValueError(f"its columns must be separated by commas, got {table.columns[0]!r}")
-        return table
+    return Raw(views, labels.to_numpy(), ids, names)
 
 
 def _shared_column(tables: Mapping[str, Any]) -> str:
+    """The column of ids; "" of a single table without one."""
     shared = [name for name in next(iter(tables.values())) if all(name in table for table in tables.values())]
     usual = [name for name in shared if name.lower() in _ID_NAMES]
+    if len(tables) == 1:
+        return usual[0] if usual else ""
     if len(usual or shared) != 1:
         raise ValueError(
             f"the files must share one column of ids, best named id; they share {', '.join(shared[:5]) or 'none'}"
@@ -272,13 +267,15 @@ def _shared_column(tables: Mapping[str, Any]) -> str:
     return (usual or shared)[0]
 
 
-def _ids(column: Any, name: str) -> list[str]:
+def _ids(column: Any, name: str, file: Path) -> list[str]:
     """Each row's id as text, the same whether the column was read as integers, floats or text."""
     values = column.tolist()
     ids = [str(int(v) if isinstance(v, float) and v.is_integer() else v).strip() for v in values]
     empty = [row for row, value in enumerate(values) if value is None or value != value or not ids[row]]
     if empty:
-        raise ValueError(f"{len(empty)} of {len(ids)} rows have no {name}, the first is row {empty[0] + 1}")
+        raise ValueError(
+            f"{len(empty)} of {len(ids)} rows have no {name}, the first is {_frames.place(file, empty[0])}"
+        )
     check_distinct(ids)
     return ids
 

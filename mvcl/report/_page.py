@@ -89,11 +89,23 @@ def _one_run(run: Run, name: str) -> dict[str, object]:
         "results": _compare.of_run(run) if len(run.evaluation) else None,
         "curves": _figures.of_runs([[run.log]], [name]),
         "views": run.views,
+        "columns": _columns(run.view_names) if isinstance(run.view_names, Mapping) else None,
         "weights": _weights(run) if "weights" in run.refreshes else None,
         "clusters": _clusters(run, run.embeddings[1]) if run.refreshes and run.embeddings else None,
         "geometry": _geometry(run.geometry) if run.geometry else None,
         "embeddings": _embeddings(*run.embeddings) if run.embeddings else None,
     }
+
+
+def _columns(scaling: Mapping[str, Any]) -> list[list[str]]:
+    """View, name, scaling, shift, scale and filling of empty entries of each column of tables."""
+    rows = []
+    for view, of in scaling.items():
+        names, fill = of.get("columns") or range(len(of["shift"])), of.get("fill") or ()
+        for i, (shift, scale) in enumerate(zip(of["shift"], of["scale"])):
+            gaps = f"{fill[i]:.6g}" if fill else ""
+            rows.append([view, str(names[i]), str(of.get("kind", "")), f"{shift:.6g}", f"{scale:.6g}", gaps])
+    return rows
 
 
 def _several_runs(runs: Sequence[Run], names: Sequence[str]) -> dict[str, object]:

@@ -236,16 +236,20 @@ F = "id,f1,f2"
         (
             unlabelled("id,f", "c,1", ",2", "b,3"),
             {},
-            r"sound.csv: 1 of 3 rows have no id, the first is row 2",
+            r"1 of 3 rows have no id, the first is line 3 of .*sound.csv",
         ),
         (unlabelled("id,f", "x,1", "y,2"), {}, r"no example is in more than .* 'b' in shape, 'x' in sound"),
         (unlabelled("key,f", "b,1"), {}, r"files must share one column of ids, .* they share none"),
-        (unlabelled("id;f", "b;1", "c;2"), {}, r"sound\.csv is not .* separated by commas, got 'id;f'"),
+        (
+            sound(F, "c,1,2"),
+            {"columns": ("sound=g*",)},
+            r"data\.columns: no column is 'g\*'; there are f1, f2",
+        ),
         (labels("x", "", "y", "y"), {}, r"1 of 4 examples .* no label, the first is b"),
         (sound(F, "c,1,2"), {"path": "nothing"}, r"data\.path must be .* 'nothing', which does not exist"),
         (sound(F, "c,1,2", "c,3,5"), {}, r"sound.csv: ids must be distinct: 1 are repeated, such as c"),
-        (sound(F, "c,1,2", "a,,5", "b,5,1"), {}, r"view sound has 1 entries.* column 0 of example a"),
-        (sound(F, "c,1,loud", "a,2,5"), {}, r"'f2' of .*sound.csv must hold numbers, got .*'loud'"),
+        (sound(F, "c,1,2", "a,,5", "b,5,1"), {}, r"1 entries of .*sound.csv .* 'f1', line 3 of .*sound.csv"),
+        (sound(F, "c,1,loud", "a,2,5"), {}, r"'f2' must have numbers.* line 2 of .*sound.csv has 'loud'"),
         (sound(F, "c,1,2"), {"labels": "name"}, r"data\.labels: no file has a column 'name'"),
     ],
 )
@@ -267,6 +271,23 @@ def test_raises_on_invalid_tables(folder, change, options, message):
 def test_raises_on_wrong_views(three, views, message):
     with pytest.raises(ValueError, match=rf"data\.views.*{message}"):
         opened(three, views=views)
+
+
+def test_one_table_of_texts_decimals_and_gaps(tmp_path):
+    lines = ["k;a;b1;b2", "x;1,5;2;3", "y;;4;5", "x;2,5;6;7", ";3;8;9", "y;4;;"]
+    (tmp_path / "a.csv").write_text("\n".join(lines))
+    options = {"columns": ("v=a,k", "w=b?"), "scaling": ("none",)}
+    source = data.Tables(path=str(tmp_path / "a.csv"), missing="mean", **options)
+    split = source.open()["train"]
+    expected = [[1.5, 1, 0], [2.75, 0, 1], [2.5, 1, 0], [3, 0.5, 0.5], [4, 0, 1]]
+    np.testing.assert_array_equal(split.arrays[0], expected)
+    np.testing.assert_array_equal(split.present[:, 1], [1, 1, 1, 1, 0])
+    assert split.scaling["v"]["columns"] == ["a", "k=x", "k=y"]
+    (tmp_path / "new.csv").write_text("a;k;b1;b2\n;z;1;1")
+    given = str(tmp_path / "new.csv"), split.spec, split.scaling, ()
+    np.testing.assert_array_equal(data.new_rows(source, *given)["all"].arrays[0], [[2.75, 0, 0]])
+    masked = data.Tables(path=str(tmp_path / "a.csv"), missing="mask", **options).open()["train"]
+    np.testing.assert_array_equal(masked.present, [[1, 1], [0, 1], [1, 1], [0, 1], [1, 0]])
 
 
 def test_new_rows_have_the_scaling_and_the_classes_of_the_run(tmp_path, rng):

@@ -24,7 +24,9 @@ CONFIGS = [
 SMOKE = [source for source in CONFIGS if ":smoke" in source]
 # One's own data have any size.
 TRUE_SIZE = [
-    source for source in CONFIGS if source not in (*SMOKE, "images") and not source.endswith(":tables")
+    source
+    for source in CONFIGS
+    if source not in (*SMOKE, "images", "tables") and not source.endswith(":tables")
 ]
 
 

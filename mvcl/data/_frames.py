@@ -1,0 +1,124 @@
+"""Tables of .csv and .parquet files: their delimiter, the columns of each view, and the numbers of a column."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mvcl import _files, _lazy
+
+_MOST_CATEGORIES = 100
+_GAPS = "choose --data.missing mean or mask, fill them in, or make the whole row empty if the example lacks this view"
+
+
+def read_table(file: Path) -> Any:
+    """A .csv or .parquet file as a pandas DataFrame; of a .csv the delimiter and the decimal point are found."""
+    with _lazy.needed("tables", by=f"reading {file}"):
+        from pyarrow import csv, parquet
+    with _files.reading(file, f"{file.suffix} file"):
+        # pyarrow's numbers are exact, unlike those of pandas' default parser.
+        if file.suffix.lower() == ".csv":
+            with open(file, encoding="utf-8-sig", errors="replace") as lines:
+                head, text = lines.readline(), lines.read(1 << 16)
+            delimiter = max(",;\t|", key=head.count)
+            comma = delimiter != "," and re.search(
+                rf"(^|{re.escape(delimiter)})\s*[-+]?\d+,\d+\s*($|\W)", text
+            )
+            parse, point = csv.ParseOptions(delimiter=delimiter), "," if comma else "."
+            found = csv.read_csv(file, None, parse, csv.ConvertOptions(decimal_point=point))
+        else:
+            found = parquet.ParquetFile(file).read()
+        table = found.to_pandas(ignore_metadata=True)
+        if not table.columns.is_unique or not len(table):
+            raise ValueError("it must have rows, and columns of different names")
+        return table
+
+
+def place(file: Path, row: Any) -> str:
+    """A row of a table as its file numbers it: line 2 of a .csv is the first after the header."""
+    return f"line {row + 2} of {file}" if file.suffix.lower() == ".csv" else f"row {row + 1} of {file}"
+
+
+def of_columns(tables: Mapping[str, Any], wanted: Sequence[str]) -> dict[str, Any]:
+    """Tables with the wanted columns, as `Tables.columns` has them; a single table is split into views."""
+    found = dict(tables) if len(tables) > 1 else {}
+    for text in wanted:
+        view, equals, patterns = text.partition("=")
+        table = tables.get(view) if len(tables) > 1 else next(iter(tables.values()))
+        if not equals or table is None:
+            raise ValueError(f"data.columns must be VIEW=COLUMN,... of {', '.join(tables)}, got {text!r}")
+        names: list[str] = []
+        for pattern in patterns.split(","):
+            fits = [name for name in table if fnmatchcase(str(name), pattern)]
+            if not fits:
+                raise ValueError(
+                    f"data.columns: no column is {pattern!r}; there are {', '.join(map(str, table))}"
+                )
+            names += fits
+        found[view] = table[list(dict.fromkeys(names))]
+    return found
+
+
+def numbers(
+    table: Any, file: Path, known: Sequence[str] = (), gaps: bool = False
+) -> tuple[np.ndarray, list[str]]:
+    """(n, d) float64 of a table, and a name for each of the d columns; texts become a column `NAME=TEXT` for each text.
+
+    Args:
+      table: a DataFrame.
+      file: where it is from, for messages.
+      known: the names of the columns, where they were found before; empty: find them.
+      gaps: entries may be empty; otherwise only whole rows.
+
+    Raises:
+      ValueError: a text is not one of a few, or an entry is empty, with its line and column.
+    """
+    columns: dict[str, np.ndarray] = {}
+    for name, values in table.items():
+        if values.dtype.kind in "biuf":
+            columns[str(name)] = values.to_numpy(np.float64)
+            continue
+        texts = values.astype(object).fillna("").astype(str).str.strip().to_numpy()
+        empty = texts == ""
+        if empty.all():
+            columns[str(name)] = np.full(len(table), np.nan)
+        of = [key.removeprefix(f"{name}=") for key in known if key.startswith(f"{name}=")]
+        of = of or sorted({*texts[~empty]})
+        wrong = [row for row in np.flatnonzero(~empty) if not _is_number(texts[row])]
+        if (
+            not known
+            and wrong
+            and len(of) > 1
+            and (2 * len(wrong) <= (~empty).sum() or len(of) > _MOST_CATEGORIES)
+        ):
+            raise ValueError(
+                f"column {name!r} must have numbers, or at most {_MOST_CATEGORIES} different texts; "
+                f"{place(file, wrong[0])} has {texts[wrong[0]]!r}. --data.columns chooses columns"
+            )
+        for text in of:
+            columns[f"{name}={text}"] = np.where(empty, np.nan, texts == text)
+    if lacking := [name for name in known if name not in columns]:
+        raise ValueError(
+            f"{file} must have the columns of the training data; it lacks {', '.join(lacking[:5])}"
+        )
+    names = list(known or columns)
+    found = np.stack([columns[name] for name in names], 1) if names else np.zeros((len(table), 0))
+    holes = ~np.isfinite(found) & ~np.isnan(found).all(axis=1, keepdims=True)
+    if not gaps and holes.any():
+        row, column = np.argwhere(holes)[0]
+        raise ValueError(
+            f"{holes.sum()} entries of {file} are empty, NaN or infinite, the first in column {names[column]!r}, "
+            f"{place(file, row)}; {_GAPS}"
+        )
+    return found, names
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
