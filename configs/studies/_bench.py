@@ -1,4 +1,4 @@
-"""The recipe of the small studies on images: part of CIFAR-10 at 16 pixels, a small ConvNet.
+"""The recipe of the small studies on images: part of CIFAR-10 at 12 pixels, a small ConvNet.
 
 docs/how_to/bench.md has its cost and what it separates; the study `pilot` measures both.
 """
@@ -19,7 +19,7 @@ from mvcl import data as sources
 from mvcl.studies import Cell, Factors, Measure, Training, Values
 from mvcl.training import AdamW, Checkpoint, Config, Train, Views
 
-TRAIN, VALIDATION, SIDE, EPOCHS = 10_000, 5_000, 16, 10
+TRAIN, VALIDATION, SIDE, EPOCHS = 10_000, 5_000, 12, 10
 RATES = (1e-3, 3e-3, 1e-2)
 """Learning rates that a cell chooses among, on validation images."""
 OTHER_SEEDS = 1_000

@@ -53,7 +53,7 @@ def _claims() -> list[Claim]:
 
 def _study(cells: Sequence[Cell], claims: Sequence[Claim], seeds: int, cost: str) -> Study:
     return Study(
-        title="The bench of the small studies: CIFAR-10 at 16 pixels",
+        title="The bench of the small studies: CIFAR-10 at 12 pixels",
         about=_bench.ABOUT,
         cells=cells,
         measures=_bench.MEASURES,
