@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import itertools
 import json
+import operator
 import shlex
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -190,6 +191,73 @@ def study(arguments: list[str]) -> int:
     page, unfinished = studies.run_study(opened, folder, options)
     print(f"\n{page.read_text()}\npage: {page}")
     return int(unfinished > 0)
+
+
+def compare(arguments: list[str]) -> int:
+    """Train a config with several objectives and compare them: table, paired differences and figure.
+
+    usage: mvcl compare CONFIG --objectives NAME [NAME ...] [--seeds N] [--set FIELD=VALUE,VALUE ...] [--workdir DIR]
+                        [FIELD:CHOICE ...] [--FIELD VALUE ...]
+
+    NAME is an objective of the project or FILE.py:FUNCTION. The other options are those of `mvcl train CONFIG`.
+    Repeating the command keeps finished runs; the page, with its files, is in DIR (runs/compare/CONFIG).
+    """
+    name, rest = first(arguments, "mvcl compare CONFIG --objectives NAME NAME"), arguments[1:]
+    given: dict[str, list[str]] = {"--objectives": [], "--set": []}
+    for flag, words in given.items():
+        while flag in rest:
+            start_of = rest.index(flag)
+            end = next((i for i in range(start_of + 1, len(rest)) if rest[i].startswith("--")), len(rest))
+            words += rest[start_of + 1 : end]
+            rest = rest[:start_of] + rest[end:]
+
+    def compared(
+        config: Annotated[training.Config, tyro.conf.arg(name="")],
+        *,
+        seeds: int = 3,
+        workdir: Path | None = None,
+    ) -> int:
+        """`compare` of a config.
+
+        Args:
+          seeds: Runs of each objective.
+          workdir: Folder of the page; None: runs/compare/CONFIG.
+        """
+        start()
+        objectives = {text: _objective(config, text) for text in given["--objectives"]}
+        levels: dict[str, Any] = {}
+        for text in given["--set"]:
+            field, _, values = text.partition("=")
+            options = [[f"--{field}", value] for value in values.split(",")]
+            read = [training.with_config(_config, config, "compare --set", of) for of in options]
+            levels[field.replace("-", "_")] = [
+                operator.attrgetter(field.replace("-", "_"))(of) for of in read
+            ]
+        shown = shlex.join(["mvcl", "compare", *arguments])
+        folder = workdir or Path("runs/compare") / Path(name.replace(":", "-")).stem
+        found = studies.compare(config, objectives, folder, seeds=seeds, levels=levels, command=shown)
+        print(f"\n{Path(found.attrs['page']).read_text()}\npage: {found.attrs['page']}")
+        return int(found.attrs["failed"] > 0)
+
+    return int(training.with_config(compared, training.load(name), f"compare {name}", rest))
+
+
+def _config(config: Annotated["training.Config", tyro.conf.arg(name="")]) -> "training.Config":
+    """The config of a command line."""
+    return config
+
+
+def _objective(config: Any, text: str) -> Any:
+    """An objective of the project by name, or FILE.py:FUNCTION."""
+    file, _, name = text.rpartition(":")
+    if not file.endswith(".py"):
+        return training.choose(config, "objective", text).objective
+    if not Path(file).is_file():
+        raise ValueError(f"--objectives {text}: there is no file {file}")
+    found = getattr(training.config_module(Path(file)), name, None)
+    if not callable(found):
+        raise ValueError(f"--objectives {text}: {file} has no function {name}")
+    return found
 
 
 def report(runs: tuple[Path, ...], *, out: Path | None = None) -> None:

@@ -18,7 +18,7 @@ _OF_RUN = ("evaluate", "embed", "neighbours", "geometry", "export")
 # Name -> module.
 COMMANDS = {
     **{"train": "mvcl._commands", **dict.fromkeys(_OF_RUN, "mvcl._of_run")},
-    **dict.fromkeys(("finetune", "report", "study", "data", "configs"), "mvcl._commands"),
+    **dict.fromkeys(("finetune", "report", "compare", "study", "data", "configs"), "mvcl._commands"),
 }
 
 

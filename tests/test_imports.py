@@ -23,7 +23,7 @@ ALLOWED = {
     "evaluation": {"metrics", "data", "augment"},
     "report": {"metrics", "evaluation", "training"},
     "training": {"augment", "data", "models", "methods", "evaluation", "metrics", "losses", "transport"},
-    "studies": {"training", "metrics"},
+    "studies": {"training", "metrics", "losses"},
     "cli": {"training", "data"},
     "_commands": {"training", "evaluation", "report", "data", "models", "studies"},
     "_of_run": {"training", "evaluation", "data", "models"},

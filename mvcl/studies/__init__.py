@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         Within,
         difference,
     )
+    from mvcl.studies._compare import compare
     from mvcl.studies._grid import (
         SEEDS,
         Baseline,

@@ -62,7 +62,8 @@ def _noise(content: dict[str, Any]) -> list[str]:
 def _state(content: dict[str, Any]) -> str:
     """What was run, in a paragraph."""
     states = [state for cell in content["cells"] for state in cell["status"].values()]
-    text = f"Scale `{content['scale']}`: {len(content['cells'])} cells, seeds: {content['seeds']}."
+    scale = f"Scale `{content['scale']}`: " if content["scale"] else ""
+    text = f"{scale}{len(content['cells'])} cells, seeds: {content['seeds']}."
     if states.count("missing") == len(states):
         return f"{text} **Not run.** Cost: {content['cost']}."
     ran = _progress.duration(content["seconds"])

@@ -152,9 +152,17 @@ def _cell(found: Found, cell: Cell, looks: Sequence[tuple[_run.Place, _run.Look]
         "seeds": {str(s): {m: _rounded(values[s]) for m, values in of.items() if s in values} for s in seeds},
         "status": {str(place.seed): look.state for place, look in looks},
         "reasons": sorted({reason for _, look in looks for reason in look.reasons}),
-        "intervals": {m: _plain(metrics.interval(values.values())) for m, values in of.items()},
+        "intervals": {m: _plain(_inside(m, study, values)) for m, values in of.items()},
         "differences": {m: {"to": other.name, **_plain(gap)} for m, gap in gaps.items() if other},
     }
+
+
+def _inside(name: str, study: Study, values: Mapping[int, float]) -> metrics.Interval:
+    """The interval of a measure; of shares inside 0 to 100%, where the mean is."""
+    found, share = metrics.interval(values.values()), any(m.percent for m in study.measures if m.name == name)
+    if not share or found.seeds < 2:
+        return found
+    return found._replace(low=max(0.0, found.low), high=min(100.0, found.high))
 
 
 def _printed(cell: Cell) -> dict[str, dict[str, float]]:
