@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
 from mvcl.losses import _embeddings as emb
-from mvcl.losses._declaration import Loss, Operands, declare, filled, name, takes, unwrap
+from mvcl.losses._declaration import Loss, Operands, WithNegatives, declare, filled, name, takes, unwrap
 from mvcl.losses._lse import Pairs, Vectors
 
 __all__ = ["all_pairs", "cross_pairs", "mean_pair", "one_vs_rest"]
@@ -305,14 +305,13 @@ def _over_pairs(
         measures = jax.tree.map(jnp.max, found)
     else:
         given = filled(pair_loss, options | {"mask": there})
-        normalize, axis_name, block_size = (
-            given.pop(o, None) for o in ("normalize", "axis_name", "block_size")
-        )
+        shared: Any = {name: given.pop(name) for name in WithNegatives.__annotations__ if name in given}
         if projected is None:
-            e = emb.embedded(z, normalize, given.pop("mask"), axis_name, block_size)
+            e = emb.embedded(z, **shared)
         else:
-            e = Vectors(z, given.pop("mask"), axis_name, _checks.block_size(block_size), projected)
-        values = emb.mean_terms(declared.terms(e, pairs, **given), axis_name, of_instances)
+            block, negatives = _checks.block_size(shared.get("block_size")), shared.get("extra_negatives")
+            e = emb.queued(Vectors(z, there, shared["axis_name"], block, projected), negatives)
+        values = emb.mean_terms(declared.terms(e, pairs, **given), e.axis_name, of_instances)
     if factors is not None and of_instances is None:
         values = values * factors.astype(values.dtype)
     if there is None:

@@ -4,10 +4,12 @@ import dataclasses
 import enum
 import functools
 import inspect
+import typing
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 import jax
+from jax.typing import ArrayLike
 
 __all__ = [
     "Loss",
@@ -28,6 +30,21 @@ __all__ = [
 Loss = Callable[..., jax.Array]
 """An objective: embeddings and options in, a scalar out."""
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Shared(TypedDict, total=False):
+    """Keywords that objectives share, see `mvcl.losses`. `declare` puts them into an objective's signature."""
+
+    normalize: bool
+    mask: ArrayLike | None
+    axis_name: str | None
+    block_size: int | None
+
+
+class WithNegatives(Shared, total=False):
+    """Those of objectives that take further negatives."""
+
+    extra_negatives: ArrayLike | None
 
 
 class Operands(enum.Enum):
@@ -108,6 +125,7 @@ def declare(*, made: Callable[..., Any] | None = None, **properties: Any) -> Cal
     """
 
     def record(function: Function) -> Function:
+        function = _with_shared(function)
         parameters = inspect.signature(function).parameters
         shown: dict[str, Any] = {name: True for name in _SHARED if name in parameters}
         if _QUEUE in parameters:
@@ -141,6 +159,33 @@ def _of_two(function: Function) -> Function:
         return function(*arrays, **options)
 
     return checked  # type: ignore[return-value]
+
+
+def _with_shared(function: Function) -> Function:
+    """The function with its `**shared: Unpack[...]` written out: in its signature, and, with defaults, in its calls."""
+    annotations = dict(function.__annotations__)
+    if "shared" not in annotations:
+        return function
+    shared = typing.get_type_hints(*typing.get_args(annotations.pop("shared")))
+    own = list(inspect.signature(function).parameters.values())[:-1]
+    keyword = functools.partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
+    written = [
+        keyword(name, default=name == "normalize" or None, annotation=of) for name, of in shared.items()
+    ]
+    signature = inspect.signature(function).replace(parameters=[*own, *written])
+
+    @functools.wraps(function)
+    def objective(*arguments: Any, **options: Any) -> Any:
+        try:
+            given = signature.bind(*arguments, **options)
+        except TypeError as error:
+            raise TypeError(f"{function.__name__}() {error}") from None
+        given.apply_defaults()
+        return function(*given.args, **given.kwargs)
+
+    objective.__dict__["__signature__"] = signature
+    objective.__annotations__ = annotations | shared
+    return typing.cast(Function, objective)
 
 
 def unwrap(objective: Callable[..., Any]) -> tuple[Callable[..., Any], dict[str, Any]]:

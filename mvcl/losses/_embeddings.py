@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from functools import partial, reduce
 from itertools import combinations
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -14,41 +14,48 @@ from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
 from mvcl.losses import _lse
+from mvcl.losses._declaration import WithNegatives
 from mvcl.losses._lse import Pairs, Vectors, lse_union
 from mvcl.losses._lse.whole import gradient_again
 
 Two = tuple[jax.Array, jax.Array]
+Result = TypeVar("Result")
 
 
 def embedded(
     z: ArrayLike,
-    normalize: bool,
-    mask: ArrayLike | None,
+    normalize: bool = True,
+    mask: ArrayLike | None = None,
     axis_name: str | None = None,
     block_size: int | None = None,
+    extra_negatives: ArrayLike | None = None,
 ) -> Vectors:
-    """Checks (k, n, d) embeddings: float32 or wider, on the unit sphere if asked, zero and never read where hidden."""
+    """Checks (k, n, d) embeddings: float32 or wider, on the unit sphere if asked, zero and never read where hidden.
+
+    And (q, d) further negatives, which are prepared as they are.
+    """
     z = _checks.views(z, axis_name)
     keep, block = _checks.mask(mask, z.shape[:2]), _checks.block_size(block_size)
     if keep is not None:
         z = jnp.where(keep[:, :, None], z, 0)
     z = _numerics.unit(z) if normalize else _numerics.widen(z)
-    return Vectors(z, keep, axis_name, block, normalize)
+    return queued(Vectors(z, keep, axis_name, block, normalize), extra_negatives)
 
 
-def queue_embeddings(extra_negatives: ArrayLike | None, e: Vectors) -> Vectors | None:
-    """`(1, q, d)` extra negatives, prepared as the embeddings are."""
+def queued(e: Vectors, extra_negatives: ArrayLike | None) -> Vectors:
+    """The embeddings with `(1, q, d)` extra negatives, prepared as they are."""
     if extra_negatives is None:
-        return None
+        return e
     q = _checks.array("extra_negatives", extra_negatives, "q d")
     if q.shape[1] != e.z.shape[2]:
         raise ValueError(f"extra_negatives must have shape (q, {e.z.shape[2]}), got {q.shape}")
     q = q.astype(e.z.dtype)[None]
-    return Vectors(_numerics.unit(q) if e.projected else q, None, projected=e.projected)
+    queue = Vectors(_numerics.unit(q) if e.projected else q, None, projected=e.projected)
+    return dataclasses.replace(e, queue=queue)
 
 
 def scaled(e: Vectors, temperature: ArrayLike) -> Vectors:
-    """Vectors whose inner products are similarities <u, v> / temperature."""
+    """Vectors, and a queue, whose inner products are similarities <u, v> / temperature."""
     t = _checks.scalar("temperature", temperature, e.z.dtype, positive=True)
     z = e.z * lax.rsqrt(t)
     bound: float | jax.Array
@@ -58,13 +65,7 @@ def scaled(e: Vectors, temperature: ArrayLike) -> Vectors:
         bound = 1 / t
     else:
         bound = 1 / float(temperature)  # type: ignore[arg-type]
-    return dataclasses.replace(e, z=z, bound=bound)
-
-
-def similarities(e: Vectors, temperature: ArrayLike, extra_negatives: ArrayLike | None) -> Vectors:
-    """The embeddings and the queue at a temperature."""
-    queue = queue_embeddings(extra_negatives, e)
-    return dataclasses.replace(scaled(e, temperature), queue=queue and scaled(queue, temperature))
+    return dataclasses.replace(e, z=z, bound=bound, queue=e.queue and scaled(e.queue, temperature))
 
 
 def pair_energies(s: Vectors, pairs: Pairs, *, diagonal: bool = True, backward: bool = True) -> Two:
@@ -222,7 +223,7 @@ def in_blocks(a: jax.Array, block: int) -> jax.Array:
     return jnp.pad(a, pad).reshape(-1, block, *a.shape[1:])
 
 
-def recomputed(function: Callable[..., jax.Array], *arguments: jax.Array | None) -> jax.Array:
+def recomputed(function: Callable[..., Result], *arguments: Any) -> Result:
     """`function(*arguments)`, computed again in the backward pass; reverse mode only."""
     return _recomputed(function, *jax.tree.map(_lse.reverse_only, arguments))
 
@@ -230,7 +231,7 @@ def recomputed(function: Callable[..., jax.Array], *arguments: jax.Array | None)
 # `jax.checkpoint` in a loop would still store what depends on no differentiated input, such as the mask of i = j, for
 # all n² entries.
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _recomputed(function: Callable[..., jax.Array], *arguments: jax.Array | None) -> jax.Array:
+def _recomputed(function: Callable[..., Result], *arguments: Any) -> Result:
     return function(*arguments)
 
 
@@ -270,12 +271,9 @@ def loss_of_pair(
     *,
     x: ArrayLike,
     y: ArrayLike,
-    normalize: bool,
-    mask: ArrayLike | None,
-    axis_name: str | None,
-    block_size: int | None = None,
+    shared: WithNegatives,
     **options: Any,
 ) -> jax.Array:
     """The loss of two (n, d) views from all arguments of a pair loss; `terms` takes what `Vectors` does not hold."""
-    e = embedded(_checks.pair(x, y, axis_name), normalize, mask, axis_name, block_size)
-    return mean_terms(terms(e, ((0, 1),), **options), axis_name)[0]
+    e = embedded(_checks.pair(x, y, shared["axis_name"]), **shared)
+    return mean_terms(terms(e, ((0, 1),), **options), e.axis_name)[0]

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from mvcl import _checks, _numerics
 from mvcl.losses import _embeddings as emb
 from mvcl.losses import _lse
 from mvcl.losses._critics import Aggregation, exponent_or_function
-from mvcl.losses._declaration import Operands, declare
+from mvcl.losses._declaration import Operands, Shared, WithNegatives, declare
 from mvcl.losses._joint import mean_log_likelihood
 from mvcl.losses._lse import Pairs, Vectors
 
@@ -51,25 +51,22 @@ def byol(
     Returns:
       Scalar, float32 or wider: 0 for coinciding vectors, 2 for orthogonal ones, 4 for opposite ones.
     """
-    return emb.loss_of_pair(_byol_terms, **locals())  # every argument, by name
+    e = emb.embedded(_checks.pair(x, y, axis_name), normalize, mask, axis_name)
+    return emb.mean_terms(_byol_terms(e, ((0, 1),)), axis_name)[0]
 
 
-def _sigmoid_energy(
-    e: Vectors, pairs: Pairs, slope: jax.Array, shift: jax.Array, queue: Vectors | None = None
-) -> jax.Array:
+def _sigmoid_energy(e: Vectors, pairs: Pairs, slope: jax.Array, shift: jax.Array) -> jax.Array:
     """`(pairs, n)`: -Σ log σ(-(scale <z_li, v> + bias)) over the other v of view m, and of the queue."""
 
     def entry(inner: jax.Array, same: jax.Array, slope: jax.Array, shift: jax.Array) -> jax.Array:
         return jnp.where(same, 0, jax.nn.softplus(slope * inner + shift))
 
-    return _sum_over(entry, e, pairs, queue, slope, shift)
+    return _sum_over(entry, e, pairs, slope, shift)
 
 
-def _siglip_terms(
-    e: Vectors, pairs: Pairs, *, scale: ArrayLike, bias: ArrayLike, extra_negatives: ArrayLike | None
-) -> emb.Terms:
+def _siglip_terms(e: Vectors, pairs: Pairs, *, scale: ArrayLike, bias: ArrayLike) -> emb.Terms:
     slope, shift = _checks.scalar("scale", scale, e.z.dtype), _checks.scalar("bias", bias, e.z.dtype)
-    negative = _sigmoid_energy(e, pairs, slope, shift, emb.queue_embeddings(extra_negatives, e))
+    negative = _sigmoid_energy(e, pairs, slope, shift)
     positive, exists = emb.positives(e, pairs)
     anchors = None if e.keep is None else e.keep[emb.sides(pairs)[0]]
     return (jax.nn.softplus(-slope * positive - shift), exists), (negative, anchors)
@@ -81,12 +78,7 @@ def siglip(
     y: ArrayLike,
     scale: ArrayLike = 10.0,
     bias: ArrayLike = -10.0,
-    *,
-    normalize: bool = True,
-    mask: ArrayLike | None = None,
-    extra_negatives: ArrayLike | None = None,
-    axis_name: str | None = None,
-    block_size: int | None = None,
+    **shared: Unpack[WithNegatives],
 ) -> jax.Array:
     """SigLIP: each pair of vectors is classified on its own as of one instance or of two.
 
@@ -115,11 +107,7 @@ def poly_siglip(
     scale: ArrayLike = 10.0,
     bias: ArrayLike = -10.0,
     aggregation: Literal["geometric", "arithmetic", "harmonic"] | float | Aggregation = "geometric",
-    *,
-    normalize: bool = True,
-    mask: ArrayLike | None = None,
-    axis_name: str | None = None,
-    block_size: int | None = None,
+    **shared: Unpack[Shared],
 ) -> jax.Array:
     """The sigmoid loss of many views, under the aggregations of poly-view learning.
 
@@ -148,29 +136,26 @@ def poly_siglip(
       log(1 + e^-a) + (n-1) log(1 + e^a).
     """
     rho = exponent_or_function(aggregation)
-    e = emb.embedded(z, normalize, mask, axis_name, block_size)
+    e = emb.embedded(z, **shared)
     slope, shift = _checks.scalar("scale", scale, e.z.dtype), _checks.scalar("bias", bias, e.z.dtype)
     k, n, _ = e.z.shape
     # Row α, column β: the negatives of anchor β in view α.
     pairs = tuple((b, a) for a in range(k) for b in range(k))
     negative = _sigmoid_energy(e, pairs, slope, shift).reshape(k, k, n)
     positive = jax.nn.softplus(-slope * emb.same_instance(e) - shift)
-    return mean_log_likelihood(-positive - negative, e.keep, rho, axis_name)
+    return mean_log_likelihood(-positive - negative, e.keep, rho, e.axis_name)
 
 
-def _spectral_terms(
-    e: Vectors, pairs: Pairs, *, radius: ArrayLike | None, extra_negatives: ArrayLike | None
-) -> emb.Terms:
+def _spectral_terms(e: Vectors, pairs: Pairs, *, radius: ArrayLike | None) -> emb.Terms:
     e = _clipped(e, radius)
-    (left, right), keep, queue = emb.sides(pairs), e.keep, emb.queue_embeddings(extra_negatives, e)
-    queue = None if queue is None else _clipped(queue, radius)
-    squares = _sum_over(lambda inner, same: jnp.where(same, 0, inner * inner), e, pairs, queue)
+    (left, right), keep = emb.sides(pairs), e.keep
+    squares = _sum_over(lambda inner, same: jnp.where(same, 0, inner * inner), e, pairs)
     # By anchor: how many other instances the second view has.
     count = jnp.broadcast_to(emb.counts(e)[right][:, None], squares.shape)
     count = count - 1 if keep is None else jnp.where(keep[left], count - keep[right].astype(e.z.dtype), 0)
-    if queue is not None:
+    if e.queue is not None:
         anchors = jnp.ones_like(count) if keep is None else keep[left].astype(e.z.dtype)
-        count = count + anchors * queue.z.shape[1]
+        count = count + anchors * e.queue.z.shape[1]
     positive, exists = emb.positives(e, pairs)
     return (squares, count), (-2 * positive, exists)
 
@@ -182,20 +167,12 @@ def _clipped(e: Vectors, radius: ArrayLike | None) -> Vectors:
     square = jnp.sum(e.z * e.z, axis=-1, keepdims=True)
     longer = square > longest
     factor = jnp.where(longer, jnp.sqrt(longest) * lax.rsqrt(jnp.where(longer, square, 1)), 1)
-    return dataclasses.replace(e, z=e.z * factor)
+    return dataclasses.replace(e, z=e.z * factor, queue=e.queue and _clipped(e.queue, radius))
 
 
 @declare(operands=Operands.PAIR, terms=_spectral_terms)
 def spectral(
-    x: ArrayLike,
-    y: ArrayLike,
-    radius: float | None = None,
-    *,
-    normalize: bool = True,
-    mask: ArrayLike | None = None,
-    extra_negatives: ArrayLike | None = None,
-    axis_name: str | None = None,
-    block_size: int | None = None,
+    x: ArrayLike, y: ArrayLike, radius: float | None = None, **shared: Unpack[WithNegatives]
 ) -> jax.Array:
     """Spectral contrastive loss: positives to inner product one, all others to zero.
 
@@ -218,9 +195,7 @@ def spectral(
     return emb.loss_of_pair(_spectral_terms, **locals())  # every argument, by name
 
 
-def _sum_over(
-    entry: Callable[..., jax.Array], e: Vectors, pairs: Pairs, queue: Vectors | None, *parameters: jax.Array
-) -> jax.Array:
+def _sum_over(entry: Callable[..., jax.Array], e: Vectors, pairs: Pairs, *parameters: jax.Array) -> jax.Array:
     """`(pairs, n)`: Σ entry(<z_li, v>, is v z_mi?, *parameters) over the v of view m that are there, and of the queue.
 
     Zero where z_li is not there. Blocks are computed again in the backward pass; `entry` must not close over what is
@@ -261,6 +236,6 @@ def _sum_over(
 
     keep = None if e.keep is None else _numerics.gather(e.keep, e.axis_name, 1)
     total = sums(_numerics.gather(e.z, e.axis_name, 1), keep, right, first)
-    if queue is not None:  # none of its rows is at the place of an anchor
-        total = total + sums(queue.z, None, np.zeros_like(right), first + queue.z.shape[1])
+    if e.queue is not None:  # none of its rows is at the place of an anchor
+        total = total + sums(e.queue.z, None, np.zeros_like(right), first + e.queue.z.shape[1])
     return total if e.keep is None else jnp.where(e.keep[left], total, 0)

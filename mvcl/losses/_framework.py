@@ -1,8 +1,7 @@
 """Koromilas 2025's framework of multi-view contrast, and the objectives that are its points."""
 
-import dataclasses
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +12,7 @@ from mvcl import _checks, _numerics
 from mvcl.losses import _critics, _lse
 from mvcl.losses import _embeddings as emb
 from mvcl.losses._critics import Critic
-from mvcl.losses._declaration import declare, takes
+from mvcl.losses._declaration import WithNegatives, declare, takes
 from mvcl.losses._lse import Vectors, lse_union
 
 __all__ = ["multi_view_contrast", "mv_cl1", "mv_cl2", "mv_dhel", "mv_infonce"]
@@ -31,12 +30,7 @@ def multi_view_contrast(
     negatives: Literal["within_view", "cross_view", "all"] = "within_view",
     energy_weight: ArrayLike = 1.0,
     kernel: Literal["exponential"] | Kernel = "exponential",
-    *,
-    normalize: bool = True,
-    mask: ArrayLike | None = None,
-    extra_negatives: ArrayLike | None = None,
-    axis_name: str | None = None,
-    block_size: int | None = None,
+    **shared: Unpack[WithNegatives],
 ) -> jax.Array:
     """Alignment and energy of any number of views, each a mean of logarithms: of which sums is chosen.
 
@@ -80,17 +74,16 @@ def multi_view_contrast(
     _checks.option("alignment", alignment, ("instance", "view", "pair"))
     _checks.option("energy", energy, ("instance", "view", "view_sum", "pair", "positive"))
     _checks.option("negatives", negatives, ("within_view", "cross_view", "all"))
-    e = emb.embedded(z, normalize, mask, axis_name, block_size)
+    e = emb.embedded(z, **shared)
     weight = _checks.scalar("energy_weight", energy_weight, e.z.dtype, positive=True)
     own, inside, outside = energy != "positive", negatives != "cross_view", negatives != "within_view"
     if kernel == "exponential":
-        s = emb.similarities(e, temperature, extra_negatives)
+        s = emb.scaled(e, temperature)
         same = emb.other_views_of_instance(s)
         across = [emb.against_other_views(s, diagonal=own)] if outside else []
         rest = [_lse.within(s)] if inside else []
         rest += [] if s.queue is None else [emb.queue_energy(s, s.queue)]
     elif callable(kernel):
-        e = dataclasses.replace(e, queue=emb.queue_embeddings(extra_negatives, e))
         default = takes(multi_view_contrast).options["temperature"]
         logs = _critics.checked(_log_kernel(kernel), temperature, default, "kernel")
         same, others, within, queue = _of_kernel(logs, e, own)
@@ -170,12 +163,7 @@ def mv_infonce(
     z: ArrayLike,
     temperature: ArrayLike = 0.5,
     negatives: Literal["cross_view", "all"] = "cross_view",
-    *,
-    normalize: bool = True,
-    mask: ArrayLike | None = None,
-    extra_negatives: ArrayLike | None = None,
-    axis_name: str | None = None,
-    block_size: int | None = None,
+    **shared: Unpack[WithNegatives],
 ) -> jax.Array:
     """MV-InfoNCE: one term per instance, in which all its views are aligned and contrasted at once.
 
@@ -196,7 +184,7 @@ def mv_infonce(
       Scalar, float32 or wider. Where all vectors coincide it is log(n), with "all" log((kn - 1) / (k - 1)).
     """
     _checks.option("negatives", negatives, ("cross_view", "all"))
-    return multi_view_contrast(**locals(), alignment="instance", energy="instance")
+    return multi_view_contrast(z, temperature, "instance", "instance", negatives, **shared)
 
 
 @declare()
@@ -204,12 +192,7 @@ def mv_dhel(
     z: ArrayLike,
     temperature: ArrayLike = 0.5,
     energy_weight: ArrayLike = 1.0,
-    *,
-    normalize: bool = True,
-    mask: ArrayLike | None = None,
-    extra_negatives: ArrayLike | None = None,
-    axis_name: str | None = None,
-    block_size: int | None = None,
+    **shared: Unpack[WithNegatives],
 ) -> jax.Array:
     """MV-DHEL: align an instance's views jointly, spread each view on its own.
 
@@ -240,20 +223,11 @@ def mv_dhel(
       >>> print(f"{losses.mv_dhel(z):.3f}")
       5.504
     """
-    return multi_view_contrast(**locals(), alignment="instance", energy="view_sum", negatives="within_view")
+    return multi_view_contrast(z, temperature, "instance", "view_sum", "within_view", energy_weight, **shared)
 
 
 @declare()
-def mv_cl1(
-    z: ArrayLike,
-    temperature: ArrayLike = 0.5,
-    *,
-    normalize: bool = True,
-    mask: ArrayLike | None = None,
-    extra_negatives: ArrayLike | None = None,
-    axis_name: str | None = None,
-    block_size: int | None = None,
-) -> jax.Array:
+def mv_cl1(z: ArrayLike, temperature: ArrayLike = 0.5, **shared: Unpack[WithNegatives]) -> jax.Array:
     """CL_1: each vector is aligned with its other views and contrasted with all vectors of the other views.
 
         mean_{l,i} [ -LSE_{l' != l} s(z_li, z_l'i) + LSE_{m != l, j} s(z_li, z_mj) ],
@@ -270,7 +244,7 @@ def mv_cl1(
     Returns:
       Scalar, float32 or wider. Where all vectors coincide it is log(n), the chance level.
     """
-    return multi_view_contrast(**locals(), alignment="view", energy="view", negatives="cross_view")
+    return multi_view_contrast(z, temperature, "view", "view", "cross_view", **shared)
 
 
 @declare()
@@ -278,12 +252,7 @@ def mv_cl2(
     z: ArrayLike,
     temperature: ArrayLike = 0.5,
     energy: Literal["mean", "sum"] = "mean",
-    *,
-    normalize: bool = True,
-    mask: ArrayLike | None = None,
-    extra_negatives: ArrayLike | None = None,
-    axis_name: str | None = None,
-    block_size: int | None = None,
+    **shared: Unpack[WithNegatives],
 ) -> jax.Array:
     """CL_2: each vector is aligned with its other views and spread within its own.
 
@@ -305,5 +274,5 @@ def mv_cl2(
       Scalar, float32 or wider. Where all vectors coincide it is log((n-1) / (k-1)).
     """
     _checks.option("energy", energy, ("mean", "sum"))
-    given = locals() | {"energy": "view_sum" if energy == "sum" else "view"}
-    return multi_view_contrast(**given, alignment="view", negatives="within_view")
+    of_views: Literal["view", "view_sum"] = "view_sum" if energy == "sum" else "view"
+    return multi_view_contrast(z, temperature, "view", of_views, "within_view", **shared)

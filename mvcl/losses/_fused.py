@@ -1,7 +1,7 @@
 """Objectives of views that a network fuses: each view alone, and all together, in two augmentations."""
 
 import dataclasses
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from mvcl import _checks, _numerics
 from mvcl.losses import _critics, _lse
 from mvcl.losses import _embeddings as emb
 from mvcl.losses._critics import Critic
-from mvcl.losses._declaration import Operands, declare, takes
+from mvcl.losses._declaration import Operands, Shared, declare, takes
 from mvcl.losses._lse import Vectors, lse_union
 from mvcl.losses._pair import anchors
 
@@ -21,14 +21,7 @@ __all__ = ["FactorCritics", "comm", "factor_cl", "inf_masking"]
 
 @declare(operands=Operands.FUSED)
 def comm(
-    z: ArrayLike,
-    temperature: ArrayLike = 0.1,
-    weights: ArrayLike | None = None,
-    *,
-    normalize: bool = True,
-    mask: ArrayLike | None = None,
-    axis_name: str | None = None,
-    block_size: int | None = None,
+    z: ArrayLike, temperature: ArrayLike = 0.1, weights: ArrayLike | None = None, **shared: Unpack[Shared]
 ) -> jax.Array:
     """CoMM: each view, fused alone, finds the fusion of all views in the other augmentation.
 
@@ -48,7 +41,7 @@ def comm(
     Returns:
       Scalar, float32 or wider. Where all vectors coincide it is log(2n - 1), the chance level.
     """
-    total, terms, _ = _with_all(_fused(z, temperature, normalize, mask, axis_name, block_size), weights)
+    total, terms, _ = _with_all(_fused(z, temperature, shared), weights)
     return total / terms
 
 
@@ -59,11 +52,7 @@ def inf_masking(
     ratio: ArrayLike = 1.0,
     temperature: ArrayLike = 0.1,
     weights: ArrayLike | None = None,
-    *,
-    normalize: bool = True,
-    mask: ArrayLike | None = None,
-    axis_name: str | None = None,
-    block_size: int | None = None,
+    **shared: Unpack[Shared],
 ) -> jax.Array:
     """InfMasking: CoMM, and the fusion of all views finds fusions of which random tokens are masked.
 
@@ -89,7 +78,7 @@ def inf_masking(
       Scalar, float32 or wider. Where all vectors coincide it is
       ((m + 1) log(2n - 1) + 2 log(1 + (T + 1)(n - 1))) / (m + 3).
     """
-    s = _fused(z, temperature, normalize, mask, axis_name, block_size)
+    s = _fused(z, temperature, shared)
     total, terms, within = _with_all(s, weights)
     whole = np.asarray([len(s.z) // 2 - 1, len(s.z) - 1])  # z_* of either augmentation
     q = dataclasses.replace(s, z=s.z[whole], keep=None if s.keep is None else s.keep[whole])
@@ -101,7 +90,7 @@ def inf_masking(
     count = given.shape[1]
     there = None if q.keep is None else jnp.repeat(q.keep, count, axis=0)
     flat = given.reshape(-1, *s.z.shape[1:])
-    k = emb.scaled(emb.embedded(flat, normalize, there, axis_name, block_size), temperature)
+    k = emb.scaled(emb.embedded(flat, s.projected, there, s.axis_name, s.block_size), temperature)
     t = _checks.scalar("temperature", temperature, s.z.dtype)
     r = _checks.scalar("ratio", ratio, s.z.dtype)
     near = _numerics.inner("and,atnd->atn", q.z, k.z.reshape(given.shape))
@@ -110,7 +99,7 @@ def inf_masking(
     pairs = tuple((a, a * count + i) for a in range(2) for i in range(count))
     others = _lse.across(q, k, pairs, diagonal=False, columns=False)[0].reshape(near.shape)
     energy = lse_union(positive, _numerics.logsumexp(others, axis=1), within[whole])
-    each = emb.mean_where(energy - positive + r * t / 2 * variance, q.keep, axis_name, axis=1)
+    each = emb.mean_where(energy - positive + r * t / 2 * variance, q.keep, s.axis_name, axis=1)
     return (total + 2 * each.sum()) / (terms + 4)
 
 
@@ -135,11 +124,7 @@ def factor_cl(
     critics: FactorCritics | None = None,
     temperature: ArrayLike = 0.1,
     turn: Literal["embeddings", "critics"] = "embeddings",
-    *,
-    normalize: bool = True,
-    mask: ArrayLike | None = None,
-    axis_name: str | None = None,
-    block_size: int | None = None,
+    **shared: Unpack[Shared],
 ) -> jax.Array:
     """FactorCL: keep what two views share for their augmentations, and what each has alone.
 
@@ -165,7 +150,7 @@ def factor_cl(
       Scalar, float32 or wider. Where all vectors coincide it is 0.
     """
     _checks.option("turn", turn, ("embeddings", "critics"))
-    e = emb.embedded(z, normalize, mask, axis_name, block_size)
+    e = emb.embedded(z, **shared)
     if len(e.z) != 8:
         raise ValueError(f"z must have shape (8, n, d), got {e.z.shape}")
     if critics is None:
@@ -178,11 +163,11 @@ def factor_cl(
         e = dataclasses.replace(e, z=jax.lax.stop_gradient(e.z))
         own = _bound(e, critics.shared_club_given, (0, 2), (1, 3)), _bound(e, critics.unique_club, (4,), (5,))
         return -own[0] - own[1]
-    shared = _bound(e, critics.shared, (0,), (1,))
-    shared -= _bound(e, critics.shared_club_given, (0, 2), (1, 3), club=True)
+    joint = _bound(e, critics.shared, (0,), (1,))
+    joint -= _bound(e, critics.shared_club_given, (0, 2), (1, 3), club=True)
     alone = _bound(e, critics.unique1, (4,), (6,)) + _bound(e, critics.unique2, (5,), (7,))
     common = _bound(e, critics.unique_club, (4,), (5,), club=True)
-    return -shared - alone + 2 * common - 2 * _bound(e, critics.unique_given, (4, 6), (5, 7))
+    return -joint - alone + 2 * common - 2 * _bound(e, critics.unique_given, (4, 6), (5, 7))
 
 
 def _bound(
@@ -213,9 +198,9 @@ def _bound(
     return emb.mean_where(joint, both, e.axis_name) - _numerics.device_sum(total, e.axis_name) / pairs
 
 
-def _fused(z: ArrayLike, temperature: ArrayLike, *options: Any) -> Vectors:
+def _fused(z: ArrayLike, temperature: ArrayLike, shared: Shared) -> Vectors:
     """Checked embeddings, whose inner products are similarities."""
-    e = emb.embedded(z, *options)
+    e = emb.embedded(z, **shared)
     if len(e.z) < 4 or len(e.z) % 2:
         raise ValueError(
             "z must have shape (2 (m + 1), n, d), two augmentations of m >= 1 views and of all together, as "

@@ -1,7 +1,7 @@
 """Poly-view contrast and sufficient statistics: each view finds the others of its instance, or their mean."""
 
 import dataclasses
-from typing import Literal
+from typing import Literal, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from mvcl import _checks, _numerics
 from mvcl.losses import _critics, _lse
 from mvcl.losses import _embeddings as emb
 from mvcl.losses._critics import Aggregation, Critic
-from mvcl.losses._declaration import declare, takes
+from mvcl.losses._declaration import WithNegatives, declare, takes
 from mvcl.losses._lse import lse_union
 
 __all__ = ["poly_view", "sufficient_statistics"]
@@ -25,11 +25,7 @@ def poly_view(
     negatives_of: Literal["other", "anchor"] = "other",
     *,
     critic: Critic | None = None,
-    normalize: bool = True,
-    mask: ArrayLike | None = None,
-    extra_negatives: ArrayLike | None = None,
-    axis_name: str | None = None,
-    block_size: int | None = None,
+    **shared: Unpack[WithNegatives],
 ) -> jax.Array:
     """Poly-view: each view finds each other view of its instance among the views of all other instances.
 
@@ -65,21 +61,20 @@ def poly_view(
     """
     rho = _critics.exponent_or_function(aggregation)
     _checks.option("negatives_of", negatives_of, ("other", "anchor"))
-    e = emb.embedded(z, normalize, mask, axis_name, block_size)
+    e = emb.embedded(z, **shared)
     if critic is None:
-        s = emb.similarities(e, temperature, extra_negatives)
+        s = emb.scaled(e, temperature)
         across = _numerics.logsumexp(emb.against_other_views(s, diagonal=False), axis=1)
         negative = emb.with_queue(s, _lse.within(s), across)  # (k, n)
         same = emb.same_instance(s)
     else:
         f = _critics.checked(critic, temperature, takes(poly_view).options["temperature"])
-        e = dataclasses.replace(e, queue=emb.queue_embeddings(extra_negatives, e))
         turned = f if negatives_of == "anchor" else lambda x, y: f(y, x).T
         same, every = _critics.same_instance(f, e.z, e.z), _critics.against_views(turned, e, e)
         negative = _numerics.logsumexp(every, axis=1)
     negative = negative[None] if negatives_of == "other" else negative[:, None]
     log_likelihood = same - lse_union(same, jnp.broadcast_to(negative, same.shape))
-    return mean_log_likelihood(log_likelihood, e.keep, rho, axis_name)
+    return mean_log_likelihood(log_likelihood, e.keep, rho, e.axis_name)
 
 
 def mean_log_likelihood(
@@ -106,11 +101,7 @@ def sufficient_statistics(
     *,
     critic: Critic | None = None,
     aggregation: Aggregation | None = None,
-    normalize: bool = True,
-    mask: ArrayLike | None = None,
-    extra_negatives: ArrayLike | None = None,
-    axis_name: str | None = None,
-    block_size: int | None = None,
+    **shared: Unpack[WithNegatives],
 ) -> jax.Array:
     """Sufficient statistics: each view finds the mean of the other views of its instance.
 
@@ -135,7 +126,7 @@ def sufficient_statistics(
     Returns:
       Scalar, float32 or wider. Where all vectors coincide it is log(k (n-1) + 1), the chance level.
     """
-    e = emb.embedded(z, normalize, mask, axis_name, block_size)
+    e = emb.embedded(z, **shared)
     rest, rest_there = emb.mean_of_others(e)
     if aggregation is not None:
         shape = len(e.z), *e.z.shape
@@ -147,15 +138,14 @@ def sufficient_statistics(
     q = dataclasses.replace(e, z=rest, keep=exists)
     if critic is not None:
         f = _critics.checked(critic, temperature, takes(sufficient_statistics).options["temperature"])
-        e = dataclasses.replace(e, queue=emb.queue_embeddings(extra_negatives, e))
         positive = jnp.diagonal(_critics.same_instance(f, e.z, rest)).T  # (k, n)
         energy = lse_union(positive, _numerics.logsumexp(_critics.against_views(f, e, q), axis=1))
-        return emb.mean_where(energy - positive, exists, axis_name)
-    s = emb.similarities(e, temperature, extra_negatives)
+        return emb.mean_where(energy - positive, exists, e.axis_name)
+    s = emb.scaled(e, temperature)
     # The mean of projected vectors is no longer than they are; another aggregation may be.
     q = emb.scaled(
         dataclasses.replace(q, projected=e.projected and (normalize_rest or aggregation is None)), temperature
     )
     positive = jnp.sum(s.z * q.z, axis=-1)  # (k, n)
     others = _lse.against_all(s, q)
-    return emb.mean_where(emb.with_queue(s, positive, others) - positive, exists, axis_name)
+    return emb.mean_where(emb.with_queue(s, positive, others) - positive, exists, e.axis_name)

@@ -1,5 +1,7 @@
 """Losses of two views that are log-sum-exps of similarities."""
 
+from typing import Unpack
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +10,7 @@ from jax.typing import ArrayLike
 from mvcl import _checks
 from mvcl.losses import _embeddings as emb
 from mvcl.losses import _lse
-from mvcl.losses._declaration import Operands, declare
+from mvcl.losses._declaration import Operands, WithNegatives, declare
 from mvcl.losses._lse import Pairs, Vectors, lse_union
 
 __all__ = ["dcl", "dhel", "info_nce", "info_nce_minimum", "nt_xent", "rince"]
@@ -21,9 +23,8 @@ def _info_nce_terms(
     temperature: ArrayLike,
     symmetric: bool,
     in_batch_negatives: bool,
-    extra_negatives: ArrayLike | None,
 ) -> emb.Terms:
-    s = emb.similarities(e, temperature, extra_negatives)
+    s = emb.scaled(e, temperature)
     (left, right), extra = emb.sides(pairs), None if s.queue is None else emb.queue_energy(s, s.queue)
     positive, exists = emb.positives(s, pairs)
     if not in_batch_negatives:
@@ -46,11 +47,7 @@ def info_nce(
     symmetric: bool = False,
     *,
     in_batch_negatives: bool = True,
-    normalize: bool = True,
-    mask: ArrayLike | None = None,
-    extra_negatives: ArrayLike | None = None,
-    axis_name: str | None = None,
-    block_size: int | None = None,
+    **shared: Unpack[WithNegatives],
 ) -> jax.Array:
     """InfoNCE: each x_i finds its y_i among all y_j.
 
@@ -115,25 +112,15 @@ def anchors(
     return positive[:, None], energies, exists, same_view
 
 
-def _nt_xent_terms(
-    e: Vectors, pairs: Pairs, *, temperature: ArrayLike, extra_negatives: ArrayLike | None
-) -> emb.Terms:
-    s = emb.similarities(e, temperature, extra_negatives)
+def _nt_xent_terms(e: Vectors, pairs: Pairs, *, temperature: ArrayLike) -> emb.Terms:
+    s = emb.scaled(e, temperature)
     positive, energy, exists, _ = anchors(s, pairs, diagonal=True)
     return ((energy - positive, exists),)
 
 
 @declare(operands=Operands.PAIR, terms=_nt_xent_terms)
 def nt_xent(
-    x: ArrayLike,
-    y: ArrayLike,
-    temperature: ArrayLike = 0.5,
-    *,
-    normalize: bool = True,
-    mask: ArrayLike | None = None,
-    extra_negatives: ArrayLike | None = None,
-    axis_name: str | None = None,
-    block_size: int | None = None,
+    x: ArrayLike, y: ArrayLike, temperature: ArrayLike = 0.5, **shared: Unpack[WithNegatives]
 ) -> jax.Array:
     """NT-Xent, SimCLR's loss: each of the 2n vectors finds its partner among the 2n - 1 others.
 
@@ -153,10 +140,8 @@ def nt_xent(
     return emb.loss_of_pair(_nt_xent_terms, **locals())  # every argument, by name
 
 
-def _dcl_terms(
-    e: Vectors, pairs: Pairs, *, temperature: ArrayLike, extra_negatives: ArrayLike | None
-) -> emb.Terms:
-    s = emb.similarities(e, temperature, extra_negatives)
+def _dcl_terms(e: Vectors, pairs: Pairs, *, temperature: ArrayLike) -> emb.Terms:
+    s = emb.scaled(e, temperature)
     positive, energy, exists, _ = anchors(s, pairs, diagonal=False)
     if exists is not None:
         exists &= energy != -jnp.inf
@@ -165,15 +150,7 @@ def _dcl_terms(
 
 @declare(operands=Operands.PAIR, terms=_dcl_terms)
 def dcl(
-    x: ArrayLike,
-    y: ArrayLike,
-    temperature: ArrayLike = 0.1,
-    *,
-    normalize: bool = True,
-    mask: ArrayLike | None = None,
-    extra_negatives: ArrayLike | None = None,
-    axis_name: str | None = None,
-    block_size: int | None = None,
+    x: ArrayLike, y: ArrayLike, temperature: ArrayLike = 0.1, **shared: Unpack[WithNegatives]
 ) -> jax.Array:
     """Decoupled contrastive loss: NT-Xent with the positive left out of the denominator.
 
@@ -194,15 +171,9 @@ def dcl(
 
 
 def _rince_terms(
-    e: Vectors,
-    pairs: Pairs,
-    *,
-    temperature: ArrayLike,
-    q: ArrayLike,
-    lam: ArrayLike,
-    extra_negatives: ArrayLike | None,
+    e: Vectors, pairs: Pairs, *, temperature: ArrayLike, q: ArrayLike, lam: ArrayLike
 ) -> emb.Terms:
-    s = emb.similarities(e, temperature, extra_negatives)
+    s = emb.scaled(e, temperature)
     positive, energy, exists, _ = anchors(s, pairs, diagonal=True)
     power = _checks.scalar("q", q, energy.dtype, positive=True)
     weight = _checks.scalar("lam", lam, energy.dtype, positive=True)
@@ -217,12 +188,7 @@ def rince(
     temperature: ArrayLike = 0.5,
     q: ArrayLike = 0.5,
     lam: ArrayLike = 0.001,
-    *,
-    normalize: bool = True,
-    mask: ArrayLike | None = None,
-    extra_negatives: ArrayLike | None = None,
-    axis_name: str | None = None,
-    block_size: int | None = None,
+    **shared: Unpack[WithNegatives],
 ) -> jax.Array:
     """Robust InfoNCE: a loss between NT-Xent (q -> 0) and a symmetric one (q = 1) that forgives false positives.
 
@@ -246,15 +212,8 @@ def rince(
     return emb.loss_of_pair(_rince_terms, **locals())  # every argument, by name
 
 
-def _dhel_terms(
-    e: Vectors,
-    pairs: Pairs,
-    *,
-    temperature: ArrayLike,
-    symmetric: bool,
-    extra_negatives: ArrayLike | None,
-) -> emb.Terms:
-    s = emb.similarities(e, temperature, extra_negatives)
+def _dhel_terms(e: Vectors, pairs: Pairs, *, temperature: ArrayLike, symmetric: bool) -> emb.Terms:
+    s = emb.scaled(e, temperature)
     energy = emb.with_queue(s, _lse.within(s))  # (k, n)
     positive, exists = emb.positives(s, pairs)
     views = np.stack(emb.sides(pairs)[: 2 if symmetric else 1])
@@ -271,12 +230,7 @@ def dhel(
     y: ArrayLike,
     temperature: ArrayLike = 0.3,
     symmetric: bool = True,
-    *,
-    normalize: bool = True,
-    mask: ArrayLike | None = None,
-    extra_negatives: ArrayLike | None = None,
-    axis_name: str | None = None,
-    block_size: int | None = None,
+    **shared: Unpack[WithNegatives],
 ) -> jax.Array:
     """DHEL: align the two views, spread each on its own.
 

@@ -3,6 +3,7 @@
 import dataclasses
 from functools import partial
 from numbers import Real
+from typing import Unpack
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +13,7 @@ from jax.typing import ArrayLike
 from mvcl import _checks, _numerics
 from mvcl.losses import _embeddings as emb
 from mvcl.losses import _lse
-from mvcl.losses._declaration import declare
+from mvcl.losses._declaration import Shared, declare
 
 __all__ = ["mmcr", "pmrl"]
 
@@ -26,11 +27,7 @@ def pmrl(
     temperature: ArrayLike = 0.05,
     instance_temperature: ArrayLike = 0.1,
     weight: ArrayLike = 1.0,
-    *,
-    normalize: bool = True,
-    mask: ArrayLike | None = None,
-    axis_name: str | None = None,
-    block_size: int | None = None,
+    **shared: Unpack[Shared],
 ) -> jax.Array:
     """PMRL: one singular value of an instance's views is to be larger than all others; leading vectors differ.
 
@@ -58,7 +55,7 @@ def pmrl(
       Scalar, float32 or wider. For coinciding unit vectors:
       log(1 + (min(d, k) - 1) exp(-sqrt(k) / temperature)) + weight · log(n).
     """
-    e = emb.embedded(z, normalize, mask, axis_name, block_size)
+    e = emb.embedded(z, **shared)
     t = _checks.scalar("temperature", temperature, e.z.dtype, positive=True)
     factor = _checks.scalar("weight", weight, e.z.dtype)
     views = jnp.swapaxes(e.z, 0, 1)  # (n, k, d)
@@ -74,12 +71,12 @@ def pmrl(
     there = None if some is None else some[None]
     e = dataclasses.replace(e, z=_leading(views, right[:, :, 0])[None], keep=there, projected=True)
     _checks.scalar("instance_temperature", instance_temperature, e.z.dtype, positive=True)
-    s = emb.similarities(e, instance_temperature, None)
+    s = emb.scaled(e, instance_temperature)
     own = jnp.sum(s.z[0] ** 2, axis=1)
     # LSE_j - own, whose digits would be lost where no other instance is near.
     spread = jax.nn.softplus(_lse.within(s)[0] - own)
-    mean = emb.mean_where(alignment, several, axis_name)
-    return mean + factor * emb.mean_where(spread, some, axis_name)
+    mean = emb.mean_where(alignment, several, e.axis_name)
+    return mean + factor * emb.mean_where(spread, some, e.axis_name)
 
 
 def _leading(views: jax.Array, right: jax.Array) -> jax.Array:

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from functools import partial, reduce
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from mvcl import _checks, _numerics
 from mvcl.losses import _embeddings as emb
 from mvcl.losses import _lse
-from mvcl.losses._declaration import declare
+from mvcl.losses._declaration import Shared, declare
 from mvcl.losses._lse import Vectors, lse_union
 from mvcl.losses._lse.whole import by_similarity, either, gradient_again, log_sum, shift, weighed
 
@@ -33,11 +33,7 @@ def symile(
     temperature: ArrayLike = 1.0,
     negatives: Literal["all", "shuffled"] = "all",
     key: jax.Array | None = None,
-    *,
-    normalize: bool = True,
-    mask: ArrayLike | None = None,
-    axis_name: str | None = None,
-    block_size: int | None = None,
+    **shared: Unpack[Shared],
 ) -> jax.Array:
     """Symile: each view of an instance finds the other views of it, taken together, among other tuples.
 
@@ -61,10 +57,10 @@ def symile(
     Returns:
       Scalar, float32 or wider. Where all vectors coincide it is (k - 1) log(n) for "all", log(n) for "shuffled".
     """
-    e = emb.embedded(z, normalize, mask, axis_name, block_size)
+    e = emb.embedded(z, **shared)
     t = _checks.scalar("temperature", temperature, e.z.dtype, positive=True)
     _checks.option("negatives", negatives, ("all", "shuffled"))
-    known = normalize and not isinstance(temperature, jax.Array)
+    known = e.projected and not isinstance(temperature, jax.Array)
     bound = 1 / float(temperature) if known else None  # type: ignore[arg-type]
     positive = jnp.prod(e.z, axis=0).sum(1) / t
     if negatives == "all":
@@ -75,7 +71,7 @@ def symile(
         others = _shuffled(e, _checks.key("key", key), t, bound)
         energy = lse_union(others, jnp.broadcast_to(positive[None], others.shape))
     anchors = None if e.keep is None else e.keep.all(0)
-    return emb.mean_where(energy.mean(0) - positive, anchors, axis_name)
+    return emb.mean_where(energy.mean(0) - positive, anchors, e.axis_name)
 
 
 def _shuffled(e: Vectors, key: jax.Array, t: jax.Array, bound: float | None) -> jax.Array:
