@@ -97,35 +97,6 @@ def of_encoder(config: Any, size: int = 224) -> dict[str, float]:
     }
 
 
-def small_end(name: str, views: int, devices: int = 8) -> dict[str, float]:
-    """A whole step of a small network with this objective, compiled by XLA, beside the sum of our two counts.
-
-    The gradient of each parameter is all-reduced; everything else that is exchanged is the objective's.
-    """
-    local, k = objective(name, views)
-    mesh = Mesh(np.asarray(jax.devices()[:devices]), ("data",), axis_types=(AxisType.Auto,))
-    rows, whole = NamedSharding(mesh, PartitionSpec("data")), NamedSharding(mesh, PartitionSpec())
-    n, inputs, width, d = 64 * devices, 48, 96, 32
-    loss = jax.shard_map(local, mesh=mesh, in_specs=PartitionSpec(None, "data"), out_specs=PartitionSpec())
-
-    def step(params: Any, x: jax.Array) -> Any:
-        def compute(params: Any) -> jax.Array:
-            hidden = jax.nn.relu(x.reshape(n * k, inputs) @ params["first"])
-            return loss((hidden @ params["second"]).reshape(n, k, d).swapaxes(0, 1))
-
-        value, gradient = jax.value_and_grad(compute)(params)
-        return value, jax.tree.map(lambda p, g: p - 0.1 * g, params, gradient)
-
-    shapes = {"first": (inputs, width), "second": (width, d)}
-    params = {key: jax.ShapeDtypeStruct(s, jnp.float32, sharding=whole) for key, s in shapes.items()}
-    x = jax.ShapeDtypeStruct((n, k, inputs), jnp.float32, sharding=rows)
-    program = jax.jit(step, out_shardings=whole).lower(params, x).compile()
-    numbers = of_objective(name, views, n, d, devices)
-    gradient = received("all-reduce", 4.0 * sum(np.prod(s) for s in shapes.values()), devices)
-    xla = compiled(program.as_text(), devices)
-    return {"ours": numbers["bytes"] + gradient, "xla": xla.bytes, "xla_in_loop": xla.in_loops}
-
-
 # (slices, data, fsdp) of 8 devices. The last is one mesh over what would be two slices: parameters cross.
 SLICED = ((1, 8, 1), (2, 4, 1), (4, 2, 1), (2, 1, 4), (4, 1, 2), (1, 1, 8))
 
@@ -241,19 +212,10 @@ def main() -> None:
         print(f"  {' '.join(row)}", flush=True)
     print(f"\n{table(head, rows)}\n", flush=True)
 
-    rows = []
-    result["small_end"] = {}
-    for name in options.only:
-        both = small_end(name, k)
-        result["small_end"][name] = both
-        kib = [f"{both[key] / 1024:,.1f}" for key in ("ours", "xla")]
-        rows.append([name, *kib, f"{both['ours'] / both['xla']:.3f}"])
-    print(table(["objective", "KiB by our count", "by XLA", "ratio"], rows))
     if options.write:
         earlier = json.loads(options.write.read_text()) if options.write.exists() else {}
-        for part in ("objectives", "small_end"):
-            both = earlier.get(part, {}) | result[part]
-            result[part] = {name: both[name] for name in CHOICES["objective"] if name in both}
+        both = earlier.get("objectives", {}) | result["objectives"]
+        result["objectives"] = {name: both[name] for name in CHOICES["objective"] if name in both}
         options.write.write_text(json.dumps(result, indent=1) + "\n")
 
 
