@@ -32,12 +32,22 @@ Loss = Callable[..., jax.Array]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-class Shared(TypedDict, total=False):
+class OfRows(TypedDict, total=False):
     """Keywords that objectives share, see `mvcl.losses`. `declare` puts them into an objective's signature."""
 
-    normalize: bool
     mask: ArrayLike | None
     axis_name: str | None
+
+
+class OfUnitRows(OfRows, total=False):
+    """Those of objectives that project vectors onto the unit sphere."""
+
+    normalize: bool
+
+
+class Shared(OfUnitRows, total=False):
+    """Those of objectives that compute similarities in blocks of rows."""
+
     block_size: int | None
 
 

@@ -14,7 +14,7 @@ from mvcl import _checks, _numerics
 from mvcl.losses import _embeddings as emb
 from mvcl.losses import _lse
 from mvcl.losses._critics import Aggregation, exponent_or_function
-from mvcl.losses._declaration import Operands, Shared, WithNegatives, declare
+from mvcl.losses._declaration import OfUnitRows, Operands, Shared, WithNegatives, declare
 from mvcl.losses._joint import mean_log_likelihood
 from mvcl.losses._lse import Pairs, Vectors
 
@@ -27,14 +27,7 @@ def _byol_terms(e: Vectors, pairs: Pairs) -> emb.Terms:
 
 
 @declare(operands=Operands.PAIR, terms=_byol_terms)
-def byol(
-    x: ArrayLike,
-    y: ArrayLike,
-    *,
-    normalize: bool = True,
-    mask: ArrayLike | None = None,
-    axis_name: str | None = None,
-) -> jax.Array:
+def byol(x: ArrayLike, y: ArrayLike, **shared: Unpack[OfUnitRows]) -> jax.Array:
     """BYOL: the squared distance of two unit vectors.
 
         2 - 2 mean_i <x_i, y_i>
@@ -51,8 +44,7 @@ def byol(
     Returns:
       Scalar, float32 or wider: 0 for coinciding vectors, 2 for orthogonal ones, 4 for opposite ones.
     """
-    e = emb.embedded(_checks.pair(x, y, axis_name), normalize, mask, axis_name)
-    return emb.mean_terms(_byol_terms(e, ((0, 1),)), axis_name)[0]
+    return emb.loss_of_pair(_byol_terms, **locals())  # every argument, by name
 
 
 def _sigmoid_energy(e: Vectors, pairs: Pairs, slope: jax.Array, shift: jax.Array) -> jax.Array:

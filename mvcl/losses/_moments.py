@@ -2,6 +2,7 @@
 
 import dataclasses
 from functools import partial
+from typing import Unpack
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
 from mvcl.losses import _embeddings as emb
-from mvcl.losses._declaration import Operands, declare
+from mvcl.losses._declaration import OfRows, OfUnitRows, Operands, declare
 from mvcl.losses._lse import Vectors
 
 __all__ = ["barlow_twins", "emp_ssl", "frossl", "vicreg"]
@@ -27,9 +28,7 @@ def vicreg(
     variance: ArrayLike = 25.0,
     covariance: ArrayLike = 1.0,
     eps: ArrayLike = 1e-4,
-    *,
-    mask: ArrayLike | None = None,
-    axis_name: str | None = None,
+    **shared: Unpack[OfRows],
 ) -> jax.Array:
     """VICReg: an instance's two vectors close, each feature's deviation at least 1, no two features correlated.
 
@@ -57,17 +56,17 @@ def vicreg(
     Returns:
       Scalar, float32 or wider: variance (1 - sqrt(eps)) where all vectors coincide.
     """
-    e = emb.embedded(_checks.pair(x, y, axis_name), False, mask, axis_name)
+    e = emb.embedded(_checks.pair(x, y, shared["axis_name"]), normalize=False, **shared)
     dtype, d = e.z.dtype, e.z.shape[2]
     near = _checks.scalar("invariance", invariance, dtype)
     spread = _checks.scalar("variance", variance, dtype)
     independent = _checks.scalar("covariance", covariance, dtype)
     small = _checks.scalar("eps", eps, dtype, positive=True)
     both = None if e.keep is None else e.keep.all(0)
-    distance = emb.mean_where(jnp.mean((e.z[0] - e.z[1]) ** 2, axis=1), both, axis_name)
+    distance = emb.mean_where(jnp.mean((e.z[0] - e.z[1]) ** 2, axis=1), both, e.axis_name)
     vectors, _ = centred(e)
     count = emb.counts(e)
-    cov = moments(vectors, axis_name) / jnp.maximum(count - 1, 1)[:, None, None]
+    cov = moments(vectors, e.axis_name) / jnp.maximum(count - 1, 1)[:, None, None]
     hinge = jax.nn.relu(1 - jnp.sqrt(jnp.diagonal(cov, axis1=1, axis2=2) + small))
     off = jnp.where(jnp.eye(d, dtype=bool)[None], 0, cov)
     deviations, correlations = jnp.mean(hinge, axis=1) / 2, jnp.sum(off**2, axis=(1, 2)) / d
@@ -77,13 +76,7 @@ def vicreg(
 
 @declare(operands=Operands.PAIR)
 def barlow_twins(
-    x: ArrayLike,
-    y: ArrayLike,
-    redundancy: ArrayLike = 5e-3,
-    eps: ArrayLike = 1e-5,
-    *,
-    mask: ArrayLike | None = None,
-    axis_name: str | None = None,
+    x: ArrayLike, y: ArrayLike, redundancy: ArrayLike = 5e-3, eps: ArrayLike = 1e-5, **shared: Unpack[OfRows]
 ) -> jax.Array:
     """Barlow Twins: the cross-correlation matrix of two views' features is to be the identity.
 
@@ -105,16 +98,16 @@ def barlow_twins(
     Returns:
       Scalar, float32 or wider: d where all vectors coincide, or where no instance has both views.
     """
-    e = emb.embedded(_checks.pair(x, y, axis_name), False, mask, axis_name)
+    e = emb.embedded(_checks.pair(x, y, shared["axis_name"]), normalize=False, **shared)
     weight = _checks.scalar("redundancy", redundancy, e.z.dtype)
     small = _checks.scalar("eps", eps, e.z.dtype, positive=True)
     both = None if e.keep is None else jnp.broadcast_to(e.keep.all(0)[None], e.keep.shape)
     e = dataclasses.replace(e, keep=both)
     vectors, _ = centred(e)
     count = jnp.maximum(emb.counts(e), 1)
-    variance = _numerics.device_sum(jnp.sum(vectors**2, axis=1), axis_name) / count[:, None]
+    variance = _numerics.device_sum(jnp.sum(vectors**2, axis=1), e.axis_name) / count[:, None]
     features = vectors * lax.rsqrt(variance + small)[:, None]
-    products = _numerics.device_sum(_numerics.inner("ia,ib->ab", *features), axis_name)
+    products = _numerics.device_sum(_numerics.inner("ia,ib->ab", *features), e.axis_name)
     correlation = products / count[0]
     identity = jnp.eye(e.z.shape[2], dtype=bool)
     return jnp.sum(jnp.where(identity, (1 - correlation) ** 2, weight * correlation**2))
@@ -164,13 +157,7 @@ def frossl(
 
 @declare()
 def emp_ssl(
-    z: ArrayLike,
-    eps: ArrayLike = 0.2,
-    invariance: ArrayLike = 200.0,
-    *,
-    normalize: bool = True,
-    mask: ArrayLike | None = None,
-    axis_name: str | None = None,
+    z: ArrayLike, eps: ArrayLike = 0.2, invariance: ArrayLike = 200.0, **shared: Unpack[OfUnitRows]
 ) -> jax.Array:
     """EMP-SSL: each view's vectors fill the space, the views of an instance point to their mean.
 
@@ -190,11 +177,11 @@ def emp_ssl(
     Returns:
       Scalar, float32 or wider. For coinciding unit vectors: -½ log(1 + d / eps) - invariance.
     """
-    e = emb.embedded(z, normalize, mask, axis_name)
+    e = emb.embedded(z, **shared)
     distortion = _checks.scalar("eps", eps, e.z.dtype, positive=True)
     factor = _checks.scalar("invariance", invariance, e.z.dtype)
     d = e.z.shape[2]
-    gram = moments(e.z, axis_name)
+    gram = moments(e.z, e.axis_name)
     count = emb.counts(e)
     scale = d / (jnp.maximum(count, 1) * distortion)
     root = jnp.linalg.cholesky(jnp.eye(d, dtype=e.z.dtype)[None] + scale[:, None, None] * gram)
@@ -203,7 +190,7 @@ def emp_ssl(
     centre = _numerics.unit(emb.sum_of_views(e.z))
     cosines = jnp.stack([jnp.sum(view * centre, axis=-1) for view in _numerics.unit(e.z)])
     rate = emb.mean_where(rates, count > 0, None)
-    return -rate - factor * emb.mean_where(cosines, e.keep, axis_name)
+    return -rate - factor * emb.mean_where(cosines, e.keep, e.axis_name)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(1,))

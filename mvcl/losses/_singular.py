@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from mvcl import _checks, _numerics
 from mvcl.losses import _embeddings as emb
 from mvcl.losses import _lse
-from mvcl.losses._declaration import Shared, declare
+from mvcl.losses._declaration import OfUnitRows, Shared, declare
 
 __all__ = ["mmcr", "pmrl"]
 
@@ -131,14 +131,7 @@ def _(primals: One, tangents: One) -> Two:
 
 
 @declare()
-def mmcr(
-    z: ArrayLike,
-    compression: ArrayLike = 0.0,
-    *,
-    normalize: bool = True,
-    mask: ArrayLike | None = None,
-    axis_name: str | None = None,
-) -> jax.Array:
+def mmcr(z: ArrayLike, compression: ArrayLike = 0.0, **shared: Unpack[OfUnitRows]) -> jax.Array:
     """MMCR: maximum manifold capacity, by the singular values of the instances' mean vectors.
 
         -‖C‖_* + (compression / n) Σ_i ‖Z_i‖_*
@@ -164,14 +157,14 @@ def mmcr(
       Scalar, float32 or wider. For coinciding unit vectors: -sqrt(n) + compression sqrt(k); at least
       -sqrt(n min(n, d)) with compression 0.
     """
-    e = emb.embedded(z, normalize, mask, axis_name)
+    e = emb.embedded(z, **shared)
     factor = _checks.scalar("compression", compression, e.z.dtype)
     mean, there = emb.centres(e.z, e.keep)
-    spread = _of_rows(mean, axis_name)
+    spread = _of_rows(mean, e.axis_name)
     if isinstance(compression, Real) and compression == 0:
         return -spread
     norms = jax.vmap(lambda views: _nuclear_norm(views, None))(e.z.transpose(1, 2, 0))
-    return -spread + factor * emb.mean_where(norms, there, axis_name)
+    return -spread + factor * emb.mean_where(norms, there, e.axis_name)
 
 
 def _of_rows(c: jax.Array, axis_name: str | None) -> jax.Array:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
 from mvcl.losses import _embeddings as emb
-from mvcl.losses._declaration import declare
+from mvcl.losses._declaration import OfRows, declare
 from mvcl.losses._moments import centred, distance_from_centre
 
 __all__ = ["lejepa", "visreg"]
@@ -30,8 +30,7 @@ def lejepa(
     t_max: float = 3.0,
     *,
     global_views: int | None = None,
-    mask: ArrayLike | None = None,
-    axis_name: str | None = None,
+    **shared: Unpack[OfRows],
 ) -> jax.Array:
     """LeJEPA: an instance's views at their mean, random projections of each view normal (SIGReg).
 
@@ -66,7 +65,7 @@ def lejepa(
     Returns:
       Scalar, float32 or wider: weight n Σ_t w_t φ(t) (1 - φ(t))² for vectors that are all zero.
     """
-    e = emb.embedded(z, False, mask, axis_name)
+    e = emb.embedded(z, normalize=False, **shared)
     dtype, d = e.z.dtype, e.z.shape[2]
     share = _checks.scalar("weight", weight, dtype)
     slices, knots = _checks.whole("slices", slices), _checks.whole("knots", knots, 2)
@@ -76,8 +75,8 @@ def lejepa(
     count = emb.counts(e)
     there = None if e.keep is None else e.keep[:, :, None].astype(dtype)
     statistics = over_directions(
-        partial(_epps_pulley, knots, longest, axis_name),
-        *(axis_name, e.z, directions(key, slices, d, dtype), (there, count)),
+        partial(_epps_pulley, knots, longest, e.axis_name),
+        *(e.axis_name, e.z, directions(key, slices, d, dtype), (there, count)),
     )
     return (1 - share) * pull + share * emb.mean_where(statistics / slices, count > 0, None)
 
@@ -127,8 +126,7 @@ def visreg(
     *,
     global_views: int | None = None,
     eps: ArrayLike = 1e-4,
-    mask: ArrayLike | None = None,
-    axis_name: str | None = None,
+    **shared: Unpack[OfRows],
 ) -> jax.Array:
     """VISReg: an instance's views at their mean; of each view deviations 1, mean 0 and normal projections.
 
@@ -166,7 +164,7 @@ def visreg(
       Scalar, float32 or wider: weight (scale + shape mean_r Φ^-1(r / (n + 1))²) for vectors that are all zero. The
       gradient of S by a feature that is constant is zero.
     """
-    e = emb.embedded(z, False, mask, axis_name)
+    e = emb.embedded(z, normalize=False, **shared)
     dtype, d = e.z.dtype, e.z.shape[2]
     named = {"weight": weight, "scale": scale, "shape": shape, "center": center}
     share, of_scale, of_shape, of_center = (_checks.scalar(n, v, dtype) for n, v in named.items())
@@ -176,12 +174,12 @@ def visreg(
     count = emb.counts(e)
     vectors, mean = centred(e)
     number = jnp.maximum(count, 1)[:, None]
-    variance = _numerics.device_sum(jnp.sum(vectors**2, axis=1), axis_name) / number
+    variance = _numerics.device_sum(jnp.sum(vectors**2, axis=1), e.axis_name) / number
     some = variance > 0
     deviation = jnp.where(some, jnp.sqrt(jnp.where(some, variance, 1)), variance)
     features = vectors / (lax.stop_gradient(deviation) + small)[:, None]
     drawn = directions(key, slices, d, dtype)
-    shapes = _shapes(features, e.keep, drawn, count, axis_name) / (number[:, 0] * slices)
+    shapes = _shapes(features, e.keep, drawn, count, e.axis_name) / (number[:, 0] * slices)
     terms = of_scale * jnp.mean((1 - deviation) ** 2, axis=1) + of_center * jnp.mean(mean[:, 0] ** 2, axis=1)
     return (1 - share) * pull + share * emb.mean_where(terms + of_shape * shapes, count > 0, None)
 
