@@ -173,16 +173,14 @@ def _of_two(function: Function) -> Function:
 
 def _with_shared(function: Function) -> Function:
     """The function with its `**shared: Unpack[...]` written out: in its signature, and, with defaults, in its calls."""
-    annotations = dict(function.__annotations__)
-    if "shared" not in annotations:
+    signature = inspect.signature(function)
+    *own, last = signature.parameters.values()
+    if typing.get_origin(last.annotation) is not typing.Unpack:
         return function
-    shared = typing.get_type_hints(*typing.get_args(annotations.pop("shared")))
-    own = list(inspect.signature(function).parameters.values())[:-1]
-    keyword = functools.partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
-    written = [
-        keyword(name, default=name == "normalize" or None, annotation=of) for name, of in shared.items()
-    ]
-    signature = inspect.signature(function).replace(parameters=[*own, *written])
+    for name, kind in typing.get_type_hints(*typing.get_args(last.annotation)).items():
+        default = True if name == "normalize" else None
+        own.append(inspect.Parameter(name, last.KEYWORD_ONLY, default=default, annotation=kind))
+    signature = signature.replace(parameters=own)
 
     @functools.wraps(function)
     def objective(*arguments: Any, **options: Any) -> Any:
@@ -194,7 +192,7 @@ def _with_shared(function: Function) -> Function:
         return function(*given.args, **given.kwargs)
 
     objective.__dict__["__signature__"] = signature
-    objective.__annotations__ = annotations | shared
+    objective.__annotations__ = {p.name: p.annotation for p in own} | {"return": signature.return_annotation}
     return typing.cast(Function, objective)
 
 
