@@ -46,7 +46,6 @@ class DigitsViews:
     """Use every fifth digit as the split `test` and exclude it from training."""
 
     def open(self) -> dict[str, Split]:
-        """The splits `train` and `test`."""
         from sklearn.datasets import load_digits
 
         digits = load_digits()

@@ -34,7 +34,6 @@ class HuggingFace:
     """Share of the rows that is the split `test`, in even steps, where there is none; 0: both splits have all rows."""
 
     def open(self) -> dict[str, Split]:
-        """The splits `train` and `test`."""
         place = folder(self.path, "a folder of Parquet or Arrow files")
         with _files.reading(place, "data set of Hugging Face's datasets"):
             tables = _arrow_tables(place)

@@ -58,7 +58,6 @@ class Folder:
     """Keep only these classes, as in the tfds source. Empty keeps all."""
 
     def open(self) -> dict[str, Split]:
-        """The splits `train` and `test`."""
         root = folder(self.path, "a folder of images")
         flat = [f for f in sorted(root.iterdir()) if f.suffix.lower() in IMAGE_SUFFIXES]
         if not self.labels and flat and not any(entry.is_dir() for entry in root.iterdir()):
@@ -165,7 +164,6 @@ class Arrays:
     """Keep only the first so many images of train and of test; the others are not decoded. None keeps all."""
 
     def open(self) -> dict[str, Split]:
-        """The splits `train` and `test`."""
         path = _buckets.local_copy(self.path)
         if not self.path or not path.is_file():
             raise ValueError(f"data.path must be an .npz file, got {self.path!r}")

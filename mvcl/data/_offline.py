@@ -17,7 +17,6 @@ class Digits:
     """
 
     def open(self) -> dict[str, Split]:
-        """The splits `train` and `test`."""
         from sklearn.datasets import load_digits
         from sklearn.model_selection import train_test_split
 

@@ -239,7 +239,6 @@ class _Unpickler(pickle.Unpickler):
     """Reads numbers, text, containers and an array of one object; any other name raises before it is looked up."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """The replacement of an allowed name."""
         key = (module.replace("numpy._core.", "numpy.core."), name)
         if key not in _ADMITTED:
             raise pickle.UnpicklingError(f"it uses {module}.{name}; allowed are dicts, texts and numbers")

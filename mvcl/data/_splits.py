@@ -70,7 +70,6 @@ class ExampleSpec:
 
     @property
     def view_shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Shapes of the given views."""
         assert self.given
         return tuple(tuple(int(size or 0) for size in shape) for shape in self.shapes)
 

@@ -67,7 +67,6 @@ class Tables:
     clustering."""
 
     def open(self) -> dict[str, Split]:
-        """The splits `train` and `test`."""
         path = _buckets.local_copy(self.path)
         suffix = path.suffix.lower()
         if not self.path or not (path.is_dir() or (path.is_file() and suffix in _SUFFIXES)):

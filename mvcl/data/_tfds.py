@@ -233,7 +233,6 @@ class TransferImages:
     and dtd, which then are not trained on; of the others, which have none, every fifth training image of each class."""
 
     def open(self) -> dict[str, Split]:
-        """The splits `train` and `test`."""
         if self.name not in TRANSFER:
             raise ValueError(f"data.name must be one of {', '.join(TRANSFER)}; got {self.name!r}")
         source, _ = TRANSFER[self.name]
@@ -278,7 +277,6 @@ class PrepareTransfer:
 
 
 def _aircraft(directory: str | None) -> Path:
-    """The unpacked archive."""
     root = data_root(directory)
     if not (root / _AIRCRAFT / "data" / "variants.txt").is_file():
         raise ValueError(

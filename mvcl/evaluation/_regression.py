@@ -292,7 +292,6 @@ class Regression(Evaluation):
             )
 
     def measure(self, features: Arrays, splits: Splits) -> list[Result]:
-        """The results of `mae_probe`, and "MAE, ridge"."""
         rows = {name: (features[name], splits[name].labels) for name in features}
         given = rows["train"], rows["test"]
         held: Any = {"valid": rows.get("valid"), "groups": splits["train"].groups, "seed": self.seed}

@@ -48,7 +48,6 @@ class Fused:
     code adds to it every epoch."""
 
     def build(self, spec: Specification) -> Learner:
-        """The learner."""
         spec.whole_batch("fused")
         if self.maskings < 1:
             raise ValueError(f"method.maskings must be at least 1, got {self.maskings}")
@@ -58,8 +57,6 @@ class Fused:
 
 
 class FusedNetworks(nnx.Module):
-    """An encoder of each view, the fusion of their tokens, and its head."""
-
     def __init__(self, spec: Specification, options: Fused, rngs: nnx.Rngs) -> None:
         more: dict[str, Any] = {"dtype": spec.dtype, "rngs": rngs}
         encoders, self.tokens = of_each_view(options.encoders, spec), options.tokens

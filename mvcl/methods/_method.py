@@ -41,8 +41,6 @@ def built(encoder: models.EncoderConfig, shape: tuple[int, ...], **options: Any)
 
 
 class Network(nnx.Module):
-    """An encoder followed by a head."""
-
     def __init__(self, spec: "Specification", shape: tuple[int, ...], rngs: nnx.Rngs) -> None:
         self.encoder = built(spec.encoder, shape, dtype=spec.dtype, rngs=rngs)
         self.head = spec.head.build(self.encoder.features, dtype=spec.dtype, rngs=rngs)
@@ -161,7 +159,6 @@ class Module:
         self.merge = partial(nnx.merge, nnx.graphdef(self.abstract), copy=True)
 
     def init(self, key: jax.Array) -> tuple[Any, Any]:
-        """Initial parameters and statistics."""
         net = self.fresh(key)
         return nnx.state(net, nnx.Param), self.statistics(net)
 
@@ -283,7 +280,6 @@ class Simclr:
     """
 
     def build(self, spec: Specification) -> Learner:
-        """The learner; given views have one shape."""
         return Learner(spec, "simclr")
 
 

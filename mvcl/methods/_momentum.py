@@ -115,7 +115,6 @@ class MocoV2(Following):
     images for a key than for its query. The order is fixed; that of the images is random."""
 
     def build(self, spec: Specification) -> Learner:
-        """The learner; the inputs have one shape."""
         _in_halves(spec, "moco_v2", "queries and keys are two halves of like views")
         if self.queue < 0:
             raise ValueError(f"method.queue must be at least 0, got {self.queue}")
@@ -162,7 +161,6 @@ class MocoV2Learner(FollowedLearner):
         return objective(z, queue=jnp.resize(like, (self.options.queue, z.shape[-1])))[0]
 
     def _rows(self, keys: jax.Array) -> jax.Array:
-        """The queue's rows from (m, n, d) keys."""
         z = _unit(keys.astype(jnp.float32))
         if losses.takes(self.spec.objective).queue_of_means:
             return z.mean(0)
@@ -186,7 +184,6 @@ class MocoV3(Following):
     """Predictor from the head's output to the queries; must keep the head's length."""
 
     def build(self, spec: Specification) -> Learner:
-        """The learner; the inputs have one shape."""
         _in_halves(spec, "moco_v3", "queries and keys are two halves of like views")
         return MocoV3Learner(spec, self, "moco_v3", self.predictor)
 
@@ -238,7 +235,6 @@ class StudentTeacher(Following):
     k - 1 others: the aggregated teacher that Shidani 2024, Appendix H, proposes. The objective gets these two."""
 
     def build(self, spec: Specification) -> Learner:
-        """The learner; given views have one shape."""
         if self.targets == "mean_of_others" and spec.global_views:
             raise ValueError(
                 "method.targets=mean_of_others takes the teacher's views of all others, so views.global_views must be "

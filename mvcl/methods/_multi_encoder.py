@@ -116,7 +116,6 @@ class MultiEncoder:
     """With fusion: weight of the pairs of a fused view and a third view, in [0, 1]; pairs of views have the rest."""
 
     def build(self, spec: Specification) -> Learner:
-        """The learner."""
         spec.whole_batch("multi_encoder")
         if self.fusion is not None:
             if len(spec.shapes) < 3:

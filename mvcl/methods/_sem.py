@@ -91,7 +91,6 @@ class Sem:
     """Length of the embedding Z of a view."""
 
     def build(self, spec: Specification) -> Learner:
-        """Build the pure functions."""
         spec.whole_batch("sem")
         if self.weights != "none" and not losses.takes(spec.objective).pair_weights:
             raise ValueError(

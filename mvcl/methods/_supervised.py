@@ -25,8 +25,6 @@ from mvcl.methods._objective import OfViews
 
 
 class Labelled(nnx.Module):
-    """Encoders, and a linear layer from their features to the label's prediction."""
-
     def __init__(
         self, spec: Specification, encoders: tuple[models.EncoderConfig, ...], zero: bool, rngs: nnx.Rngs
     ) -> None:
@@ -67,7 +65,6 @@ class Supervised:
     """Start the linear layer at zero weights and the bias log(1 / classes), as Shidani 2024, Table 2, does."""
 
     def build(self, spec: Specification) -> Learner:
-        """The learner."""
         spec.whole_batch("supervised")
         spec.one_size("supervised", "each view is an example of one batch")
         for name in ("mixup", "cutmix"):

@@ -48,7 +48,6 @@ class ByShape:
         return models.MLP(widths=(width, width, 64))
 
     def build(self, input_shape: tuple[int, ...], *, dtype: DTypeLike, rngs: nnx.Rngs) -> Any:
-        """Build `of(input_shape)`."""
         return self.of(input_shape).build(input_shape, dtype=dtype, rngs=rngs)
 
 

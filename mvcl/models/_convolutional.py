@@ -124,7 +124,6 @@ class ResNet:
     which released code puts in place of torchvision's stem."""
 
     def build(self, input_shape: Sequence[int], *, dtype: DTypeLike, rngs: nnx.Rngs) -> ResNetEncoder:
-        """Build the encoder for images of `input_shape` (height, width, channels), or raise ValueError."""
         _layers.check(self, input_shape)
         return ResNetEncoder(self, input_shape[-1], dtype=dtype, rngs=rngs)
 
@@ -233,7 +232,6 @@ class EegConv:
         return _layers.he_fan_in, nnx.initializers.zeros
 
     def build(self, input_shape: Sequence[int], *, dtype: DTypeLike, rngs: nnx.Rngs) -> EegConvEncoder:
-        """Build the encoder for one channel of `input_shape` (time,) or (time, 1), or raise ValueError."""
         _layers.check(self)
         for name in ("channels", "out"):
             if getattr(self, name) % 2:

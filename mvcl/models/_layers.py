@@ -289,7 +289,6 @@ class MLP:
     """Activation between the layers; gelu is the exact one."""
 
     def build(self, input_shape: Sequence[int], *, dtype: DTypeLike, rngs: nnx.Rngs) -> Perceptron:
-        """Build the encoder for examples of any `input_shape`, or raise ValueError."""
         check(self)
         if not input_shape or min(input_shape) < 1:
             raise ValueError(f"input_shape of MLP must have at least one entry; got {tuple(input_shape)}")
@@ -325,7 +324,6 @@ class MLPHead:
     ±1/sqrt(inputs), as in PyTorch's Linear (torch)."""
 
     def build(self, features: int, *, dtype: DTypeLike, rngs: nnx.Rngs) -> Perceptron:
-        """Build the head for an encoder with this number of features, computing in `dtype`; parameters are float32."""
         check(self)
         hidden = (features if self.hidden is None else self.hidden,) * (self.layers - 1)
         laws = {"lecun": nnx.initializers.lecun_normal(), "trunc_normal": small}
@@ -345,7 +343,6 @@ class IdentityHead:
     """No head: the objective is computed on the encoder's features."""
 
     def build(self, features: int, *, dtype: DTypeLike, rngs: nnx.Rngs) -> Perceptron:
-        """Build a head that returns its input; `dtype` and `rngs` are not used."""
         return Perceptron(features)
 
 
@@ -388,6 +385,5 @@ class ConvNet:
     batch."""
 
     def build(self, input_shape: Sequence[int], *, dtype: DTypeLike, rngs: nnx.Rngs) -> ConvNetEncoder:
-        """Build the encoder for images of `input_shape` (height, width, channels), or raise ValueError."""
         check(self, input_shape)
         return ConvNetEncoder(self, input_shape[-1], dtype=dtype, rngs=rngs)

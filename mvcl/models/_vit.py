@@ -180,7 +180,6 @@ class ViT:
     with queries, keys, values and patches as linear maps of their own, and a class token of deviation 1e-6."""
 
     def build(self, input_shape: Sequence[int], *, dtype: DTypeLike, rngs: nnx.Rngs) -> ViTEncoder:
-        """Build the encoder for images of `input_shape` (height, width, channels), or raise ValueError."""
         _layers.check(self, input_shape)
         height, width, channels = input_shape
         if self.positions == "sincos" and self.width % 4:
@@ -237,7 +236,6 @@ class Transformer:
     """Dropout probability after attention, inside the MLP and after it."""
 
     def build(self, input_shape: Sequence[int], *, dtype: DTypeLike, rngs: nnx.Rngs) -> TransformerEncoder:
-        """Build the encoder for sequences of `input_shape` (time, d), or raise ValueError."""
         _layers.check(self)
         if len(input_shape) != 2 or min(input_shape) < 1:
             raise ValueError(f"input_shape of Transformer must be (time, d); got {tuple(input_shape)}")
