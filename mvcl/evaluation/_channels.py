@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from mvcl import _checks
 from mvcl._progress import track
 from mvcl.evaluation._classification import named_splits
 from mvcl.evaluation._evaluation import (
@@ -19,7 +20,6 @@ from mvcl.evaluation._evaluation import (
     Result,
     Rows,
     Splits,
-    at_least,
     averaged,
 )
 from mvcl.evaluation._probe import checked_rows, descend, draw_labels
@@ -42,12 +42,8 @@ class ChannelProbe:
     takes the last."""
 
     def __post_init__(self) -> None:
-        if not self.learning_rate > 0 or not self.weight_decay >= 0:
-            raise ValueError(
-                "probe.learning_rate must be positive and probe.weight_decay at least 0, got "
-                f"{self.learning_rate} and {self.weight_decay}"
-            )
-        at_least("probe", self, 1, "batch_size", "epochs", "patience")
+        counts = dict.fromkeys(("batch_size", "epochs", "patience"), "[1, inf)")
+        _checks.fields("probe", self, learning_rate="(0, inf)", weight_decay="[0, inf)", **counts)
 
 
 def channel_probe(
@@ -178,13 +174,9 @@ class Channels(Evaluation):
                 "evaluation:channels needs given views and evaluation.features=views, got "
                 f"{len(splits[train].spec.shapes)} views and {self.features}"
             )
-        if not 0 < self.valid_fraction < 1:
-            raise ValueError(f"evaluation.valid_fraction must be between 0 and 1, got {self.valid_fraction}")
-        if min(self.labels_per_class, default=0) < 1 or self.draws < 1:
-            raise ValueError(
-                "evaluation.labels_per_class and draws must be at least 1, got "
-                f"{self.labels_per_class} and {self.draws}"
-            )
+        _checks.fields("evaluation", self, valid_fraction="(0, 1)", draws="[1, inf)")
+        if min(self.labels_per_class, default=0) < 1:
+            raise ValueError(f"evaluation.labels_per_class must be at least 1, got {self.labels_per_class}")
 
     def measure(self, features: Arrays, splits: Splits) -> list[Result]:
         """Balanced test accuracies for each number of labels, mean and deviation over draws."""

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from mvcl import _checks
 from mvcl._progress import during, track
 from mvcl.augment import Policy
 from mvcl.evaluation._evaluation import (
@@ -24,7 +25,6 @@ from mvcl.evaluation._evaluation import (
     Rows,
     Splits,
     Unevaluated,
-    at_least,
     averaged,
 )
 from mvcl.evaluation._probe import (
@@ -84,10 +84,9 @@ class LinearProbe:
             raise ValueError(
                 f"linear.learning_rates must be one or more positive numbers, got {self.learning_rates}"
             )
-        at_least("linear", self, 1, "batch_size", "epochs", "reference_batch")
-        at_least("linear", self, 0, "weight_decay", "crop_padding")
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"linear.momentum must be in [0, 1), got {self.momentum}")
+        counts = dict.fromkeys(("batch_size", "epochs", "reference_batch"), "[1, inf)")
+        amounts = {"weight_decay": "[0, inf)", "crop_padding": "[0, inf)"}
+        _checks.fields("linear", self, **counts, **amounts, momentum="[0, 1)")
         if (self.decay == "steps") != bool(self.milestones):
             raise ValueError(
                 "linear.milestones must be given for linear.decay=steps and for no other, got "

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from mvcl import _files, data, metrics
+from mvcl import _checks, _files, data, metrics
 from mvcl._progress import track
 from mvcl.evaluation._evaluation import (
     Arrays,
@@ -20,7 +20,6 @@ from mvcl.evaluation._evaluation import (
     Result,
     Rows,
     Splits,
-    at_least,
     averaged,
 )
 from mvcl.evaluation._probe import few_label_probe, knn_accuracy
@@ -79,10 +78,8 @@ class Clustering(Evaluation):
     """Number of draws of that share."""
 
     def __post_init__(self) -> None:
-        at_least("evaluation", self, 1, "runs", "starts", "draws")
-        at_least("evaluation", self, 0, "mini_batch_above")
-        if not 0 <= self.svm_share < 1:
-            raise ValueError(f"evaluation.svm_share must be in [0, 1), got {self.svm_share}")
+        counts = dict.fromkeys(("runs", "starts", "draws"), "[1, inf)")
+        _checks.fields("evaluation", self, **counts, mini_batch_above="[0, inf)", svm_share="[0, 1)")
 
     def of_clusters(self, clusters: int) -> "Clustering":
         return dataclasses.replace(self, clusters=self.clusters or clusters)

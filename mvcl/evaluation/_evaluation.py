@@ -45,14 +45,6 @@ class Result:
     """Which values are better, for readers: "higher", "lower" or ""."""
 
 
-def at_least(what: str, options: Any, least: float, *names: str) -> None:
-    """Raise `ValueError` if one of these options is less; `what` they are options of."""
-    for name in names:
-        value = getattr(options, name)
-        if value is not None and not value >= least:
-            raise ValueError(f"{what}.{name} must be at least {least}, got {value}")
-
-
 def averaged(name: str, values: Sequence[float] | np.ndarray, how: str, better: str = "higher") -> Result:
     """The mean of several values, and their standard deviation."""
     deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None

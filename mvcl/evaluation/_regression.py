@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from mvcl import _files
+from mvcl import _checks, _files
 from mvcl._progress import during
 from mvcl.evaluation._evaluation import (
     Arrays,
@@ -21,7 +21,6 @@ from mvcl.evaluation._evaluation import (
     Result,
     Rows,
     Splits,
-    at_least,
     averaged,
 )
 from mvcl.evaluation._probe import descend, deviations
@@ -60,8 +59,8 @@ class MaeProbe:
             raise ValueError(
                 f"probe.learning_rates must be positive numbers, at least one, got {self.learning_rates}"
             )
-        at_least("probe", self, 1, "layers", "epochs", "batch_size")
-        at_least("probe", self, 0, "weight_decay")
+        counts = dict.fromkeys(("layers", "epochs", "batch_size"), "[1, inf)")
+        _checks.fields("probe", self, weight_decay="[0, inf)", **counts)
 
 
 def mae_probe(

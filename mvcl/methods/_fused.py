@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from mvcl import augment, losses, models
+from mvcl import _checks, augment, losses, models
 from mvcl.losses import Operands
 from mvcl.methods._method import Batch, Inputs, Learner, LossAndMore, Module, Specification, key_of_batch
 from mvcl.methods._multi_encoder import of_each_view, separate
@@ -49,10 +49,7 @@ class Fused:
 
     def build(self, spec: Specification) -> Learner:
         spec.whole_batch("fused")
-        if self.maskings < 1:
-            raise ValueError(f"method.maskings must be at least 1, got {self.maskings}")
-        if not 0 <= self.masked <= 1:
-            raise ValueError(f"method.masked must be in [0, 1], got {self.masked}")
+        _checks.fields("method", self, maskings="[1, inf)", masked="[0, 1]")
         return FusedLearner(spec, self)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 from flax import nnx
 
-from mvcl import losses, models
+from mvcl import _checks, losses, models
 from mvcl.methods._method import (
     Batch,
     Learner,
@@ -45,11 +45,7 @@ class FollowedLearner(Learner):
     def __init__(
         self, spec: Specification, options: Following, method: str, predictor: models.HeadConfig
     ) -> None:
-        start, end = options.momentum, options.end_momentum
-        if not 0 <= start <= 1 or not 0 <= end <= 1:
-            raise ValueError(
-                f"method.momentum and method.end_momentum must be in [0, 1], got {start} and {end}"
-            )
+        _checks.fields("method", options, momentum="[0, 1]", end_momentum="[0, 1]")
         super().__init__(spec, method)
         self.options, self.spec, width = options, spec, self.dimension
         self.predictor = Module(lambda key: predictor.build(width, dtype=spec.dtype, rngs=nnx.Rngs(key)))
@@ -116,16 +112,14 @@ class MocoV2(Following):
 
     def build(self, spec: Specification) -> Learner:
         _in_halves(spec, "moco_v2", "queries and keys are two halves of like views")
-        if self.queue < 0:
-            raise ValueError(f"method.queue must be at least 0, got {self.queue}")
+        _checks.fields("method", self, queue="[0, inf)")
         if self.queue and losses.takes(spec.objective).queue is None:
             raise ValueError(
                 f"objective {losses.name(spec.objective)} does not take a queue; use --method.queue 0, or "
                 "objective:dsf, objective:cross_pairs or objective:mean_pair with a pair loss that takes extra "
                 "negatives"
             )
-        if self.queue_keys not in ("all", "one"):
-            raise ValueError(f"method.queue_keys must be all or one, got {self.queue_keys!r}")
+        _checks.option("method.queue_keys", self.queue_keys, ("all", "one"))
         if self.shuffle_keys:
             spec.whole_batch("moco_v2 with shuffle_keys")
         return MocoV2Learner(spec, self, "moco_v2", models.IdentityHead())

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from mvcl import losses, models
+from mvcl import _checks, losses, models
 from mvcl.methods._method import (
     Batch,
     Inputs,
@@ -128,8 +128,7 @@ class MultiEncoder:
                     f"method.fusion needs objective all_pairs, got {losses.name(spec.objective)}; use "
                     "objective:all_pairs objective.pair:info_nce"
                 )
-            if not 0 <= self.fusion_weight <= 1:
-                raise ValueError(f"method.fusion_weight must be in [0, 1], got {self.fusion_weight}")
+            _checks.fields("method", self, fusion_weight="[0, 1]")
         return MultiEncoderLearner(spec, self)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from flax import nnx
 from jax import lax
 
-from mvcl import _numerics, losses, metrics, models
+from mvcl import _checks, _numerics, losses, metrics, models
 from mvcl._progress import track
 from mvcl.methods._method import (
     Batch,
@@ -99,10 +99,9 @@ class Sem:
             )
         from_0 = ("pretrain_epochs", "watch_epochs", "clusters", "lam", "mini_batch_above")
         from_1 = ("update_epochs", "features", "embedding", "k_means_starts")
-        for option in (*from_0, *from_1):
-            least = int(option in from_1)
-            if getattr(self, option) < least:
-                raise ValueError(f"method.{option} must be at least {least}, got {getattr(self, option)}")
+        _checks.fields(
+            "method", self, **dict.fromkeys(from_0, "[0, inf)"), **dict.fromkeys(from_1, "[1, inf)")
+        )
         if not self.hidden or min(self.hidden) < 1:
             raise ValueError(f"method.hidden must have at least one positive width, got {self.hidden}")
         clusters = self.clusters or spec.classes

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 from flax import nnx
 
-from mvcl import augment, models
+from mvcl import _checks, augment, models
 from mvcl.methods._method import (
     Batch,
     Inputs,
@@ -67,11 +67,7 @@ class Supervised:
     def build(self, spec: Specification) -> Learner:
         spec.whole_batch("supervised")
         spec.one_size("supervised", "each view is an example of one batch")
-        for name in ("mixup", "cutmix"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"method.{name} must be at least 0, got {getattr(self, name)}")
-        if not 0 <= self.label_smoothing < 1:
-            raise ValueError(f"method.label_smoothing must be in [0, 1), got {self.label_smoothing}")
+        _checks.fields("method", self, mixup="[0, inf)", cutmix="[0, inf)", label_smoothing="[0, 1)")
         if (self.mixup or self.cutmix) and (spec.given or not spec.classes):
             raise ValueError("method.mixup and method.cutmix need labelled images")
         return SupervisedLearner(spec, self)

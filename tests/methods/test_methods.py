@@ -426,7 +426,11 @@ def test_masks_change_from_step_to_step_in_microbatches_too(rng):
     [
         (methods.MocoV2(), {"shapes": (SHAPE,) * 3}, "must be even"),
         (methods.MocoV2(), {"objective": losses.m3g}, "m3g does not take a queue"),
-        (methods.MocoV2(queue_keys="two"), {"objective": losses.dsf}, "queue_keys must be all or one"),
+        (
+            methods.MocoV2(queue_keys="two"),
+            {"objective": losses.dsf},
+            "queue_keys must be one of 'all', 'one', got 'two'",
+        ),
         (methods.MocoV2(shuffle_keys=True, queue=0), {"microbatch": 2}, "shuffle_keys does not support"),
         (methods.MocoV2(momentum=1.5), {"objective": losses.dsf}, r"in \[0, 1\]"),
         (methods.MocoV3(), {"shapes": (SHAPE,) * 3}, "must be even"),
