@@ -22,7 +22,7 @@ Measured = tuple[jax.Array, dict[str, jax.Array]]
 
 
 def _loss_of(measured: Callable[..., Measured]) -> Loss:
-    """The loss without the measures."""
+    """The loss without the measures, which `declare` finds below it."""
 
     @functools.wraps(measured)
     def loss(*views: ArrayLike, **options: Any) -> jax.Array:
@@ -32,6 +32,7 @@ def _loss_of(measured: Callable[..., Measured]) -> Loss:
     return loss
 
 
+@_loss_of
 def _all_pairs(
     z: ArrayLike,
     *,
@@ -74,14 +75,7 @@ def _all_pairs(
     return loss * teacher if teacher and reduction == "mean" else loss, measures
 
 
-_all_pairs_loss = _loss_of(_all_pairs)
-
-
-@declare(
-    made=_all_pairs_loss,
-    measured=_all_pairs,
-    of_pair={"operands": Operands.VIEWS, "pair_weights": True, "teacher": True},
-)
+@declare(made=_all_pairs, of_pair={"operands": Operands.VIEWS, "pair_weights": True, "teacher": True})
 def all_pairs(
     pair: Loss,
     weights: ArrayLike | None = None,
@@ -114,9 +108,10 @@ def all_pairs(
     """
     _checks.option("pairs", pairs, ("unordered", "ordered", "all"))
     _checks.option("reduction", reduction, ("mean", "sum"))
-    return functools.partial(_all_pairs_loss, pair=pair, weights=weights, pairs=pairs, reduction=reduction)
+    return functools.partial(_all_pairs, pair=pair, weights=weights, pairs=pairs, reduction=reduction)
 
 
+@_loss_of
 def _one_vs_rest(
     z: ArrayLike,
     *,
@@ -144,14 +139,7 @@ def _one_vs_rest(
     return loss * teacher if teacher else loss, measures
 
 
-_one_vs_rest_loss = _loss_of(_one_vs_rest)
-
-
-@declare(
-    made=_one_vs_rest_loss,
-    measured=_one_vs_rest,
-    of_pair={"operands": Operands.VIEWS, "normalize": True, "teacher": True},
-)
+@declare(made=_one_vs_rest, of_pair={"operands": Operands.VIEWS, "normalize": True, "teacher": True})
 def one_vs_rest(pair: Loss, normalize_rest: bool = False) -> Loss:
     """A pair loss of each view with the mean of the others.
 
@@ -171,9 +159,10 @@ def one_vs_rest(pair: Loss, normalize_rest: bool = False) -> Loss:
       `f(z, *, normalize=True, mask=None, **options)` of (k, n, d) views; the options go to the pair loss.
       With a mask the mean is over the other views that are there.
     """
-    return functools.partial(_one_vs_rest_loss, pair=pair, normalize_rest=normalize_rest)
+    return functools.partial(_one_vs_rest, pair=pair, normalize_rest=normalize_rest)
 
 
+@_loss_of
 def _cross_pairs(
     queries: ArrayLike, keys: ArrayLike, *, pair: Loss, mask: ArrayLike | None = None, **options: Any
 ) -> Measured:
@@ -182,10 +171,7 @@ def _cross_pairs(
     return _over_pairs(pair, jnp.concatenate([q, k]), chosen, mask, options)
 
 
-_cross_pairs_loss = _loss_of(_cross_pairs)
-
-
-@declare(made=_cross_pairs_loss, measured=_cross_pairs, of_pair={"operands": Operands.GROUPS})
+@declare(made=_cross_pairs, of_pair={"operands": Operands.GROUPS})
 def cross_pairs(pair: Loss) -> Loss:
     """A pair loss averaged over all pairs of a query view and a key view.
 
@@ -202,9 +188,10 @@ def cross_pairs(pair: Loss) -> Loss:
       `f(queries, keys, *, mask=None, **options)` of (m, n, d) and (m', n, d) views; `mask` is (m + m', n),
       the queries' first. The options go to the pair loss.
     """
-    return functools.partial(_cross_pairs_loss, pair=pair)
+    return functools.partial(_cross_pairs, pair=pair)
 
 
+@_loss_of
 def _mean_pair(
     queries: ArrayLike,
     keys: ArrayLike,
@@ -226,14 +213,7 @@ def _mean_pair(
     return _over_pairs(pair, means, ((0, 1),), exist, options, projected=renormalize)
 
 
-_mean_pair_loss = _loss_of(_mean_pair)
-
-
-@declare(
-    made=_mean_pair_loss,
-    measured=_mean_pair,
-    of_pair={"operands": Operands.GROUPS, "normalize": True, "queue_of_means": True},
-)
+@declare(made=_mean_pair, of_pair={"operands": Operands.GROUPS, "normalize": True, "queue_of_means": True})
 def mean_pair(pair: Loss, renormalize: bool = True) -> Loss:
     """A pair loss of the mean query and the mean key.
 
@@ -253,7 +233,7 @@ def mean_pair(pair: Loss, renormalize: bool = True) -> Loss:
       `f(queries, keys, *, normalize=True, mask=None, **options)` of (m, n, d) and (m', n, d) views; `mask` is
       (m + m', n), the queries' first, and the means are over what is there. The options go to the pair loss.
     """
-    return functools.partial(_mean_pair_loss, pair=pair, renormalize=renormalize)
+    return functools.partial(_mean_pair, pair=pair, renormalize=renormalize)
 
 
 def groups(queries: ArrayLike, keys: ArrayLike, axis_name: str | None) -> tuple[jax.Array, jax.Array]:

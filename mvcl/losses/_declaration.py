@@ -131,7 +131,8 @@ _QUEUE = "extra_negatives"
 def declare(*, made: Callable[..., Any] | None = None, **properties: Any) -> Callable[[Function], Function]:
     """Decorator that states what an objective takes: fields of `Takes`, beside those that its signature shows.
 
-    A higher-order function returns `functools.partial(made, **its own arguments)`. Configs and messages name it.
+    A higher-order function returns `functools.partial(made, **its own arguments)`. Configs and messages name it. What
+    `made` wraps, if anything, is `measured`.
     """
 
     def record(function: Function) -> Function:
@@ -141,6 +142,8 @@ def declare(*, made: Callable[..., Any] | None = None, **properties: Any) -> Cal
         if _QUEUE in parameters:
             shown["queue"] = _QUEUE
         shown |= properties
+        if made is not None:
+            shown["measured"] = made.__dict__.get("__wrapped__")
         if shown.get("mask"):
             shown["instance_axis"] = {"mask": 1} | shown.get("instance_axis", {})
         options = {p.name: p.default for p in parameters.values() if p.default is not p.empty}
