@@ -23,7 +23,7 @@ MOST = 50_000
 """Most rows of a view that its ranks are of."""
 _CHUNK = 4_096  # rows that are widened at once
 _uniformity = jax.jit(metrics.uniformity)  # compiled once for all views
-_FLAT = 1e-5  # covariance in a direction that is not used, of `metrics.matrix_rank`
+_FLAT = 1e-5  # variance in a direction that is not used
 
 MEASURES: Mapping[str, str] = {
     "rank": "eigenvalues of the covariance above 1e-5",

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
         alignment,
         effective_rank,
         lidar,
-        matrix_rank,
         uniformity,
         wasserstein_uniformity,
     )

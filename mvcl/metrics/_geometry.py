@@ -188,25 +188,3 @@ def _exponential_entropy(weights: jax.Array, zeros: int = 0) -> jax.Array:
     total = jnp.sum(weights)
     p = weights / jnp.where(total > 0, total, 1) + _EPSILON
     return jnp.exp(-jnp.sum(p * jnp.log(p)) - zeros * _EPSILON * math.log(_EPSILON))
-
-
-def matrix_rank(z: ArrayLike, *, tolerance: float = 1e-5) -> jax.Array:
-    """Rank of the covariance of z: number of its eigenvalues above `tolerance`.
-
-        #{ i : lambda_i > tolerance },  lambda the eigenvalues of (z - mean)^T (z - mean) / (n - 1)
-
-    The tolerance is absolute, so it has the unit of z squared. The eigenvalues are computed as squared singular values
-    of the centred z: in float32 this resolves 1e-5 next to eigenvalues of 1e6, which the covariance matrix does not.
-
-    Args:
-      z: (n, d) floating, n >= 2.
-      tolerance: eigenvalues up to this count as zero.
-
-    Returns:
-      Scalar int32. Points on a line give 1, coinciding points 0.
-    """
-    z = _checks.finite("z", _numerics.widen(_checks.array("z", z, "n d", (2, 1))))
-    if _checks.real("tolerance", tolerance) < 0:
-        raise ValueError(f"tolerance must be >= 0, got {tolerance}")
-    sigma = jnp.linalg.svd(z - jnp.mean(z, axis=0, keepdims=True), compute_uv=False)
-    return jnp.sum(sigma**2 / (z.shape[0] - 1) > tolerance, dtype=jnp.int32)

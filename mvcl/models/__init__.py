@@ -43,7 +43,6 @@ if TYPE_CHECKING:
         advance_dropout,
         eval_view,
         parameter_count,
-        train_view,
         xla_convolutions,
     )
     from mvcl.models._norms import NORM_EPS, RUNNING_DECAY, counted, counts_rows

@@ -224,11 +224,6 @@ def advance_dropout(module: nnx.Module) -> None:
         count[...] = count[...] + jnp.uint32(1)
 
 
-def train_view(module: M) -> M:
-    """A view of the module in train mode: batch statistics, dropout on. Shares every variable with `module`."""
-    return nnx.view(module, use_running_average=False, deterministic=False, raise_if_not_found=False)
-
-
 def eval_view(module: M) -> M:
     """A view of the module in evaluation mode: fixed running statistics, no dropout.
 
