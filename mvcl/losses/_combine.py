@@ -28,7 +28,6 @@ def _loss_of(measured: Callable[..., Measured]) -> Loss:
     def loss(*views: ArrayLike, **options: Any) -> jax.Array:
         return measured(*views, **options)[0]
 
-    loss.__qualname__ = f"{measured.__name__}_loss"  # its name in this module, for pickle
     return loss
 
 
