@@ -37,6 +37,13 @@ def repeated(run: Callable[[], Any]) -> Seconds:
     return seconds
 
 
+def timed(program: Callable[[], Any]) -> float:
+    """CPU seconds of a call, in which other programs have no part."""
+    start = time.process_time()
+    program()
+    return time.process_time() - start
+
+
 def turns(programs: Mapping[str, Seconds], rounds: int, budget: float = _BUDGET) -> dict[str, list[float]]:
     """Seconds of each program's calls, in so many turns; the program that begins is another in each.
 

@@ -18,7 +18,6 @@ layers alone and of networks with batch norm. "XLA" has XLA's gradients.
 
 import argparse
 import statistics
-import time
 from functools import partial
 from typing import Any
 
@@ -26,6 +25,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from benchmarks.harness import timed
 from mvcl import _configs, augment, data, losses, methods, models, training
 from mvcl.models import _layers
 from mvcl.training import AdamW, Config, Mesh, Train, Views
@@ -63,12 +63,7 @@ METHODS: tuple[tuple[str, methods.Method, dict[str, losses.Loss]], ...] = (
 )
 
 
-def config(
-    n: int,
-    k: int,
-    method: methods.Method,
-    objective: losses.Loss,
-) -> Config:
+def config(n: int, k: int, method: methods.Method, objective: losses.Loss) -> Config:
     """A run on digits of this size; the singular values for its log are never due."""
     return Config(
         data=data.Digits(),
@@ -141,12 +136,6 @@ def _convolution(kind: str, sizes: Any) -> Any:
 
 def convolutions(turns: int) -> None:
     """Print the table of convolutions."""
-
-    def seconds(run: Any) -> float:
-        start = time.process_time()
-        run()
-        return time.process_time() - start
-
     rows = [("layer", "x".join(map(str, sizes)), sizes) for sizes in LAYERS]
     rows += [("network", name, sizes) for name, sizes in NETWORKS.items()]
     print("| images x side x channels x features x kernel x stride | ours | XLA |")
@@ -155,7 +144,7 @@ def convolutions(turns: int) -> None:
         programs = [_convolution(kind, sizes)]
         with models.xla_convolutions():
             programs += [_convolution(kind, sizes)]
-        found = [[seconds(run) for run in programs] for _ in range(turns + 1)][1:]
+        found = [[timed(run) for run in programs] for _ in range(turns + 1)][1:]
         least = [f"{1e3 * min(of):.0f}" for of in zip(*found)]
         print(f"| {name} | {' | '.join(least)} |", flush=True)
 

@@ -25,7 +25,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -35,7 +34,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.harness import MIB, difference, program_of, table
+from benchmarks.harness import MIB, difference, program_of, table, timed
 from benchmarks.released_cases import CASES, DIFFERENCES, WIDE
 from benchmarks.released_page import page, times_table
 from mvcl import losses
@@ -92,13 +91,6 @@ def embeddings(shape: tuple[int, int, int]) -> np.ndarray:
     """Noisy views of n random directions."""
     rng = np.random.default_rng(0)
     return (rng.normal(size=shape[1:]) + 0.5 * rng.normal(size=shape)).astype(np.float32)
-
-
-def timed(program: Callable[[], Any]) -> float:
-    """CPU seconds of a call, in which other programs have no part."""
-    start = time.process_time()
-    program()
-    return time.process_time() - start
 
 
 def measure(name: str, torch: Torch, repeats: int) -> dict[str, Any]:
