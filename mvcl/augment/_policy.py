@@ -154,11 +154,8 @@ def byol_global1(image_size: int = 224, **overrides: Any) -> Policy:
 
     The authors add an offset for brightness; here it is a factor, as in the other policies.
     """
-    published = {
-        "saturation": 0.2,
-        "blur_probability": 1.0,
-        "solarise_threshold": 0.5,
-    }  # paper, Table 6 and B
+    # paper, Table 6 and B
+    published = {"saturation": 0.2, "blur_probability": 1.0, "solarise_threshold": 0.5}
     return simclr(0.5, image_size, **{**published, **overrides})
 
 

@@ -217,12 +217,8 @@ def _regression(
     how: str,
 ) -> list[Result]:
     """Results of the layers of the best candidate; `fit` has the layers of each, `how` a place for its origin."""
-    (x, y), (features, answer), valid, where = (
-        splits["train"],
-        splits["test"],
-        splits.get("valid"),
-        "the only one",
-    )
+    (x, y), (features, answer), valid = splits["train"], splits["test"], splits.get("valid")
+    where = "the only one"
     if len(candidates) > 1:
         fitted, held, where = (x, y), valid, "a held-out fifth of it"
         if held is not None:

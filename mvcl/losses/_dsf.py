@@ -2,7 +2,7 @@
 
 import dataclasses
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ from mvcl import _checks, _numerics
 from mvcl.losses import _embeddings as emb
 from mvcl.losses import _lse
 from mvcl.losses._combine import groups
-from mvcl.losses._declaration import Operands, declare, filled
+from mvcl.losses._declaration import Operands, Shared, declare, filled
 from mvcl.losses._lse import Vectors, lse_union
 from mvcl.losses._vmf import bessel_ratio, length, log_series, of_means
 
@@ -39,10 +39,7 @@ def dsf(
     queue_concentration: Literal["own", "batch_mean"] = "own",
     divergence: Literal["forward", "reverse", "symmetric"] = "forward",
     in_batch_negatives: bool = True,
-    normalize: bool = True,
-    mask: ArrayLike | None = None,
-    axis_name: str | None = None,
-    block_size: int | None = None,
+    **shared: Unpack[Shared],
 ) -> jax.Array:
     """DSF: contrast von Mises-Fisher distributions, one fitted to each group of views of an instance.
 
@@ -89,7 +86,7 @@ def dsf(
     Returns:
       Scalar, float32 or wider. Where all groups coincide it is log(n), the chance level.
     """
-    options = locals()  # every argument, by name
+    options = locals() | shared  # every argument, by name
     return _loss(options.pop("queries"), options.pop("keys"), options)[0]
 
 

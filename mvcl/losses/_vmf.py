@@ -99,9 +99,7 @@ def vmf_divergence(
     order = mu.shape[-1] / 2 - 1
     kappa, other = jnp.asarray(p.concentration), jnp.asarray(q.concentration)
     a = jnp.asarray(p.resultant) if mean_resultant == "estimate" else bessel_ratio(order, kappa)
-    apart = (
-        jnp.sum((mu - nu) ** 2, axis=-1) / 2
-    )  # 1 - <μ_p, μ_q>, without its rounding; with κ = 0 no factor is left
+    apart = jnp.sum((mu - nu) ** 2, axis=-1) / 2  # 1 - <μ_p, μ_q>, without its rounding
     return log_series(order, other) - log_series(order, kappa) + a * (kappa - other) + a * other * apart
 
 

@@ -259,10 +259,7 @@ class StudentTeacherLearner(FollowedLearner):
             both = {name: jnp.concatenate([x, x[: self.targeted]]) for name, x in batch.mask.items()}
             value, measures = objective(jnp.concatenate([z, targets]), **both)
             return value, (new, z, measures)
-        problems, masks = (
-            [z.at[i].set(targets[i]) for i in range(self.targeted)],
-            [batch.mask] * self.targeted,
-        )
+        problems, masks = [z.at[i].set(t) for i, t in enumerate(targets)], [batch.mask] * self.targeted
         if self.of_means:
             there = {name: x.astype(z.dtype) for name, x in batch.mask.items()}
             t = _unit(targets) * there.get("mask", jnp.ones(z.shape[:2], z.dtype))[..., None]

@@ -26,9 +26,7 @@ PATCHES = 2**18
 he_fan_out = nnx.initializers.variance_scaling(2.0, "fan_out", "normal")  # He 2015, as torchvision's ResNet
 he_fan_in = nnx.initializers.variance_scaling(2.0, "fan_in", "truncated_normal")
 small = nnx.initializers.truncated_normal(0.02)  # as in ViT
-kaiming_uniform = nnx.initializers.variance_scaling(
-    2.0, "fan_in", "uniform"
-)  # torch.nn.init's, with ReLU's gain
+kaiming_uniform = nnx.initializers.variance_scaling(2.0, "fan_in", "uniform")  # torch.nn.init's, for ReLU
 torch_kernel = nnx.initializers.variance_scaling(1 / 3, "fan_in", "uniform")  # to ±1/sqrt(fan in)
 
 _PATCHES: ContextVar[bool] = ContextVar("patches", default=True)

@@ -102,10 +102,7 @@ class SplitBatchNorm(nnx.BatchNorm):
             return super().__call__(x, use_running_average=True, **options)
         if x.shape[0] % self.groups:
             raise ValueError(f"batch_groups must divide the {x.shape[0]} views of a batch, got {self.groups}")
-        rows, own = (
-            (-1, self.groups) if self.strided else (self.groups, -1),
-            (0, 2) if self.strided else (1, 2),
-        )
+        rows, own = ((-1, self.groups), (0, 2)) if self.strided else ((self.groups, -1), (1, 2))
         split = x.astype(jnp.float32).reshape((*rows, math.prod(x.shape[1:-1]), x.shape[-1]))
         mean = split.mean(own, keepdims=True)
         variance = jnp.mean((split - mean) ** 2, axis=own, keepdims=True)

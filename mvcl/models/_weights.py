@@ -187,15 +187,13 @@ class _Ignored:
     __setstate__ = __setitem__ = append = extend = __init__
 
 
-class _Unpickler(
-    pickle._Unpickler
-):  # Python's own: that in C takes as much memory as a number of the file says
+# Python's own: that in C takes as much memory as a number of the file says.
+class _Unpickler(pickle._Unpickler):
     """The dictionaries of tensors of torch.save; no class or function that a file names is imported."""
 
     def __init__(self, archive: zipfile.ZipFile) -> None:
-        folder = next((n for n in archive.namelist() if n.endswith("data.pkl")), "data.pkl")[
-            : -len("data.pkl")
-        ]
+        names = [name for name in archive.namelist() if name.endswith("data.pkl")]
+        folder = names[0].removesuffix("data.pkl") if names else ""
         self.storage = cache(lambda key: archive.read(f"{folder}data/{key}"))
         super().__init__(io.BytesIO(archive.read(f"{folder}data.pkl")))
 
@@ -215,10 +213,5 @@ class _Unpickler(
     def tensor(self, storage: Any, offset: int, shape: Any, strides: Any, *_: Any) -> np.ndarray:
         """The tensor of a storage ("storage", type, key, device, length); numpy checks its bounds."""
         kind = np.dtype(_TYPES[storage[1]])
-        return np.ndarray(
-            shape,
-            kind,
-            self.storage(storage[2]),
-            offset * kind.itemsize,
-            [s * kind.itemsize for s in strides],
-        )
+        steps = [stride * kind.itemsize for stride in strides]
+        return np.ndarray(shape, kind, self.storage(storage[2]), offset * kind.itemsize, steps)
