@@ -86,7 +86,7 @@ def dsf(
     Returns:
       Scalar, float32 or wider. Where all groups coincide it is log(n), the chance level.
     """
-    options = locals() | shared  # every argument, by name
+    options: dict[str, Any] = {**locals(), **shared}  # every argument, by name
     return _loss(options.pop("queries"), options.pop("keys"), options)[0]
 
 
