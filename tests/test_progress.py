@@ -29,23 +29,6 @@ def test_a_file_has_a_line_now_and_then(clock, capsys):
     ]
 
 
-def test_work_within_work_has_the_names_around_it(clock, capsys):
-    for _ in _progress.track(range(1), "seed", 1, "seeds"):
-        for _ in _progress.track(iter("ab"), "encoding test"):
-            clock[0] += 8
-    assert capsys.readouterr().out == "seed: encoding test: 2 batches, 8 s each\n"
-
-
-def test_long_work_without_items_has_a_line_at_its_end(clock, capsys):
-    with _progress.during("compiling"):
-        clock[0] += 75
-    assert capsys.readouterr().out == "compiling: 1m15s\n"
-    with _progress.during("training"):
-        clock[0] += 75
-        _progress.show("step 1")
-    assert capsys.readouterr().out == "step 1\n"
-
-
 def test_check_ends_work_before_an_item():
     seen = []
 

@@ -2,10 +2,9 @@
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 from jax import lax
-from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, PartitionSpec
 
 from benchmarks import collectives
 
@@ -28,7 +27,6 @@ def program(mesh):
 
 
 GATHERED = 32 * 6 * 4 * 7 / 8
-BY_HAND = 3 * 2 * GATHERED + 2 * (2 * 4 * 7 / 8)
 
 
 def test_the_traced_program():
@@ -42,15 +40,6 @@ def test_the_traced_program():
     }
     assert count.flops == 3 * 2 * 32 * 6 * 6
     assert count.in_loops == 0
-
-
-def test_the_compiled_program():
-    mesh = Mesh(np.asarray(jax.devices()), ("data",), axis_types=(AxisType.Auto,))
-    put = lambda shape, *spec: jax.ShapeDtypeStruct(  # noqa: E731
-        shape, jnp.float32, sharding=NamedSharding(mesh, PartitionSpec(*spec))
-    )
-    text = jax.jit(program(mesh)).lower(put((32, 6), "data"), put((6, 6))).compile().as_text()
-    assert collectives.compiled(text, D).bytes == BY_HAND
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,9 @@
 import json
 from pathlib import Path
 
-import jax
-import jax.numpy as jnp
 import pytest
 
-from benchmarks import accelerator, collectives, harness
+from benchmarks import accelerator
 from benchmarks import accelerator_cases as cases
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -27,13 +25,6 @@ def test_page_in_docs_is_made_from_its_record():
     assert (DOCS / "design" / "accelerator.md").read_text() == accelerator.page(record, "full")
 
 
-@pytest.mark.parametrize("name", cases.FLOORS)
-def test_floors_trace(name):
-    z = jnp.zeros(cases.shape_of(name, 16, cases.SMALL), jnp.float32)
-    flops = collectives.traced(jax.make_jaxpr(cases.FLOORS[name])(z).jaxpr, 1).flops
-    assert (flops > 0) == (name != "byol")
-
-
 @pytest.mark.exhaustive
 def test_small_size_is_measured(tmp_path):
     """Without PyTorch; the ratios are positive, and the products of the floor are counted by hand."""
@@ -48,9 +39,3 @@ def test_small_size_is_measured(tmp_path):
     assert (step["k"], step["examples"]) == (4, 4)
     assert step["tflop"] > 0
     assert step["of_peak"] is None  # of a CPU none is known
-
-
-def test_ratios_are_those_of_the_turns():
-    """4/2, 9/3 and 2/2."""
-    found = harness.ratio([4.0, 9.0, 2.0], [2.0, 3.0, 2.0])
-    assert found == {"low": 1.5, "median": 2.0, "high": 2.5}

@@ -49,12 +49,6 @@ def test_variants_of_the_official_lists_without_the_banner(tmp_path):
     assert prepare.run() == tmp_path / "fgvc-aircraft-2013b"
 
 
-def test_a_missing_archive_is_named_before_other_sets(tmp_path):
-    for missing in (data.PrepareTransfer(directory=str(tmp_path)).run, lambda: opened(tmp_path)):
-        with pytest.raises(ValueError, match=r"is not in .*download fgvc-aircraft-2013b\.tar\.gz of"):
-            missing()
-
-
 def test_raises_on_an_unknown_variant(tmp_path):
     write(tmp_path, LISTS | {"images_variant_test.txt": [("0000004", "Hawk")]})
     with pytest.raises(

@@ -57,20 +57,6 @@ def test_dockerfile_copies_existing_files():
         assert f"!{name.removeprefix('./')}" in kept
 
 
-def test_sbatch_reads_every_directive():
-    """Those of other forms, and those after the first command, it would silently ignore."""
-    head, _, commands = (LAUNCH / "slurm.sbatch").read_text().partition("\nset -")
-    assert "SBATCH" not in commands
-    assert not [line for line in head.splitlines() if line and not line.startswith("#")]
-    lines = [line for line in head.splitlines() if re.match(r"#+\s*SBATCH\b", line)]
-    options = [re.fullmatch(r"##?SBATCH --([a-z-]+)(=[\w%.:@,-]+)?", line)[1] for line in lines]
-    assert set(options) >= {"nodes", "ntasks-per-node", "gpus-per-node", "time", "signal", "requeue"}
-    assert set(options) <= {
-        *("nodes", "ntasks-per-node", "gpus-per-node", "cpus-per-task", "mem", "time", "signal", "open-mode"),
-        *("output", "job-name", "requeue", "partition", "account"),
-    }
-
-
 def test_slurm_dry_run_and_run(mocks):
     script = LAUNCH / "slurm.sbatch"
     words = ("digits", "--workdir", "runs/a b")
@@ -97,15 +83,6 @@ def pod(*words, env, code=0):
 
 
 POD = {"PROJECT": "science", "ZONE": "z1", "NAME": "pod", "POLL_SECONDS": "0"}
-
-
-def test_pod_dry_run_runs_nothing(mocks):
-    for tool in ("gcloud", "git"):
-        mocks(tool, "exit 9")
-    for command in ("up", "keep", "status", "stop", "delete"):
-        assert "--project=science --zone=z1" in pod("--dry-run", command, env=mocks.env | POD).stdout
-    with pytest.raises(FileNotFoundError):
-        mocks.calls()
 
 
 def test_pod_needs_its_settings(mocks):

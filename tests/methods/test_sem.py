@@ -190,6 +190,15 @@ def test_concatenates_features_of_all_views(rng):
     np.testing.assert_array_equal(learner.features(params, statistics, inputs, "encoder")[0, 4:8], 0)
 
 
+def test_optimiser_restarts_follow_the_paper_or_the_released_code():
+    """The embedding layer before the first contrastive epoch, in both; all parts before each later one if released."""
+    every = ("encoder", "head", "decoder")
+    for restart, later in ((False, ()), (True, every)):
+        restarts = build(dataclasses.replace(SMALL, restart_optimizer=restart)).restarts
+        expected = [(), (), (), (), ("head",), (), later, (), later, ()]
+        assert [restarts(step, 2) for step in range(10)] == expected
+
+
 @pytest.mark.parametrize(("flag", "on", "starts"), [("paper", False, 10), ("as_released", True, 100)])
 def test_the_papers_and_the_released_training_are_their_parts(flag, on, starts):
     parts = {"restart_optimizer": on, "last_batch": on, "uniform_biases": on, "k_means_starts": starts}

@@ -1,13 +1,11 @@
 """The page of several runs: one table of results, its intervals, marks and order."""
 
-import json
-
 import numpy as np
 import pytest
-from run_pages import edit, measured, page_of, write_geometry, write_refreshes
+from run_pages import edit, measured, page_of
 from scipy import stats
 
-from mvcl.report import _compare, _page, _read
+from mvcl.report import _compare, _read
 
 
 def test_seeds_are_one_row_with_an_interval_the_best_first(two_by_three):
@@ -113,29 +111,6 @@ def test_fields_that_differ_are_listed(make_run, tmp_path):
     assert page.rows[0][:4] == ["run", "views.k", "objective.epsilon", "mvcl.losses.m3g"]
     loss = next(alt for alt in page.plots if alt.startswith("Loss"))
     assert "last value a 3.115, b 3.115, c 3.115" in loss
-
-
-def test_geometry_and_refreshes_are_side_by_side_on_one_scale(make_run, tmp_path, monkeypatch):
-    looks = [{"step": s, "cosines": [[1, s / 2 - 1], [s / 2 - 1, 1]]} for s in (0, 1)]
-    a, b = write_refreshes(write_geometry(make_run("a"))), write_refreshes(make_run("b", k=3), looks)
-    with (b / "metrics.jsonl").open("a") as file:
-        file.write(json.dumps({"step": 300, "encoder_alignment": 0.25, "head_uniformity": -3.5}) + "\n")
-    page = page_of(a, b, out=tmp_path / "r.html")
-    found = json.loads((a / "geometry.json").read_text())["outputs"]["encoder"]["rows"]["mean"]
-    encoder = next(row for row in page.rows if row[2:3] == ["mvcl geometry"])
-    assert encoder[:2] == ["a", "400"]
-    assert encoder[3] == f"{found['rank']:.4g}"
-    logged = [row for row in page.rows if row[2:3] == ["log"]]
-    assert [row[:2] for row in logged] == [["b", "300"]] * 2
-    assert "0.25" in logged[0]
-    assert "-3.5" in logged[1]
-    assert "Alignment of the views, encoder: last value b 0.25" in page.text
-    found = [alt for alt in page.plots if "of pairs of views" in alt]
-    assert found == [f"Cosine similarity of pairs of views of {name} over training steps" for name in "ab"]
-    limits = []
-    monkeypatch.setattr(_page._figures, "curves", lambda *_, limits=None, of=limits: of.append(limits) or "")
-    _page._pairs([_read.read_run(run) for run in (a, b)], ["a", "b"])
-    assert limits == [(-1.0, 0.4)] * 2
 
 
 def test_every_table_has_a_name_and_scopes(two_by_three):

@@ -13,7 +13,7 @@ import optax
 import pytest
 from flax import nnx
 
-from mvcl import losses, metrics, studies, training
+from mvcl import losses, studies, training
 from tests.parametrize import some
 
 gaps = training.config_module(studies.find("shidani_gaps"))
@@ -114,24 +114,6 @@ def test_numbers_are_bounds_of_the_models_information(trained):
         np.testing.assert_allclose(network["gap, Eq. 7"], truth - network["bound, Eq. 5"], rtol=1e-5)
         np.testing.assert_allclose(network["gap"] - network["gap, Eq. 7"], 1 - network["E' e^F"], atol=1e-6)
     assert len({network["loss"] for network in found}) == 3
-
-
-@pytest.mark.exhaustive
-def test_measures_the_losses_of_the_library(trained):
-    name, folder = trained
-    prepared, state = training.open_run(folder)
-    of = _gaussian.OBJECTIVES[name]
-    z = training.encode(prepared, state, ("test",))[0]["test"].reshape(64, 16, 3, 3, -1)
-    found = _gaussian.each_network(folder)
-    for s in range(3):
-        batches = jnp.asarray(z[:, :, :, s].swapaxes(1, 2))  # (batches, M, K, d)
-        np.testing.assert_allclose(found[s]["loss"], jax.vmap(of.at(0.1))(batches).mean(), rtol=1e-5)
-
-        def bound(batch, view):
-            return metrics.info_nce_bound(metrics.group_scores(batch, (view,), 0.1, of.critic))
-
-        valid = [jax.vmap(partial(bound, view=view))(batches).mean() for view in range(3)]
-        np.testing.assert_allclose(found[s]["valid"], np.mean(valid), atol=1e-5)
 
 
 def test_a_finished_run_keeps_the_value_of_each_network(trained):

@@ -23,17 +23,6 @@ def content(**means):
     return {"title": "toy", "columns": "views", "measures": measures, "cells": cells}
 
 
-def test_sentences_follow_from_the_numbers():
-    numbers = content(untrained=(0.5, 0.5), good=(0.9, 0.2), fair=(0.8, 0.5), near=(0.5, 0.5))
-    idle, shared, unique = which.sentences(numbers, "k = 2")
-    assert idle == "Not above the untrained encoders in `shared`, and not counted: `near`."
-    assert shared == (
-        "**What all views share** (`shared`; untrained 0.51): 2 of 2 objectives keep it, 0 drop it. "
-        "Best, and not told apart from the best: `good` 0.91."
-    )
-    assert "0 of 2 objectives keep it, 1 drop it." in unique
-
-
 def test_an_objective_of_fewer_instances_is_named_and_not_the_best():
     numbers = content(untrained=(0.5, 0.5), good=(0.9, 0.2), fair=(0.8, 0.5), also=(0.8, 0.5))
     numbers["cells"][1]["instances"] = 16

@@ -105,14 +105,6 @@ def test_devices_do_not_change_the_batches(sizes):
         np.testing.assert_array_equal(y, labels)
 
 
-def test_only_the_trained_encoder_is_probed():
-    run = training.prepare(dataclasses.replace(config(), encoder=models.MLP(widths=(4,))))
-    table = training.evaluate(run, run.program.init())
-    names = {row: [result.name for result in results] for row, results in table.items()}
-    assert names["trained encoder"][-3:] == ["linear, SGD", "linear, SGD 0.1", "linear, SGD 1"]
-    assert "linear, SGD" not in names["raw input"] + names["untrained encoder"]
-
-
 def test_views_that_are_given_are_refused_before_training():
     tables = data.Synthetic(view_shapes=((5,), (5,)), examples=24)
     small = dataclasses.replace(config(), data=tables, encoder=models.MLP(widths=(4,)))

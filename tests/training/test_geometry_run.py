@@ -92,18 +92,6 @@ def test_given_views_have_their_own_encoders_and_may_be_missing():
         training.geometry(run, state, views=2)
 
 
-def test_raises_on_invalid_options():
-    run, several = training.prepare(config()), training.prepare(config(method=methods.MultiEncoder()))
-    for of, options, message in (
-        (run, {"split": "val"}, "--split must be one of train, test, got 'val'"),
-        (run, {"views": 0}, "--views must be at least 1, got 0"),
-        (run, {"examples": 1}, "--examples must be at least 2, got 1"),
-        (several, {"views": 2}, "--views must be 3, since each view has an encoder of its own; got 2"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            training.geometry(of, of.program.init(), **options)
-
-
 LOGGED = config(
     data=dataclasses.replace(TABLES, missing=0.0),
     encoder=MLP,

@@ -141,19 +141,6 @@ def test_loss_of_groups_is_the_mean_of_their_losses(tables, devices):
     assert abs(expected - float(losses.info_nce(*z))) > 0.1
 
 
-@pytest.mark.parametrize("group", [None, pytest.param(4, marks=pytest.mark.slow)])
-def test_problems_of_m3g_solved_from_one_another_are_the_same_on_any_devices(rng, group):
-    student = rng.normal(size=(1, 16, 5)) + rng.normal(size=(3, 16, 5))
-    teacher = student + 0.1 * rng.normal(size=(3, 16, 5))
-    z = jnp.asarray(np.stack([student, np.concatenate([teacher[:1], student[1:]])]), jnp.float32)
-    objective = partial(losses.m3g, epsilon=0.05)
-    takes, of_views = losses.takes(objective), losses.of_views(objective)
-    meshes = [_program.make_mesh(Mesh(data=devices)) for devices in (1, 4)]
-    one, four = (jax.jit(_sharding.sharded(of_views, takes, mesh, group))(z) for mesh in meshes)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-6), four, one)
-    assert one[1]["solver_sweeps_saved"] > 0
-
-
 @losses.declare(axis_name=True)
 def spread(z, axis_name=None):
     """An objective that splits over devices and cannot leave out views."""
