@@ -118,13 +118,17 @@ def test_embeds_and_finds_new_rows_without_the_data(trained, tmp_path, capsys):
     assert "does not exist" in capsys.readouterr().err
 
 
-def test_geometry_and_report_write_their_files(trained, tmp_path, capsys):
+@pytest.mark.exhaustive
+def test_geometry_writes_its_file(trained, tmp_path, capsys):
     assert run("geometry", trained, "--examples", 20) == 0
     said = capsys.readouterr().out
     assert "20 examples of split test" in said
     assert "head, all views" in said
     assert json.loads((trained / "geometry.json").read_text())["examples"] == 20
     assert run("geometry", trained, "--out", tmp_path / "g.txt") == 2
+
+
+def test_report_of_two_runs_is_a_file(trained, tmp_path):
     assert run("report", trained, trained, "--out", tmp_path / "two.html") == 0
     assert (tmp_path / "two.html").is_file()
 

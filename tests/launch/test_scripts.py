@@ -158,6 +158,7 @@ def test_pod_stop_sends_sigterm(worker):
     assert "saved" in pod("logs", env=env, code=143).stdout
 
 
+@pytest.mark.exhaustive
 def test_pod_is_created_again_after_preemption(mocks, worker):
     # the first connection for the log breaks together with the slice
     mocks(
@@ -192,7 +193,9 @@ def test_pod_of_several_slices_with_its_run_in_a_bucket(mocks, worker):
     [
         # stopped by the platform, and saved; then stopped by the user
         ("echo first; exit 143", "touch ~/mvcl.stopped; echo second; exit 143", 143, ("first", "second")),
-        ("kill -9 $PPID; kill -9 $$", "exit 0", 0, ()),  # without an exit code: its machine ended with it
+        pytest.param(  # without an exit code: its machine ended with it
+            *("kill -9 $PPID; kill -9 $$", "exit 0", 0, ()), marks=pytest.mark.exhaustive
+        ),
     ],
 )
 def test_pod_run_that_the_platform_ends_is_started_again(worker, first, second, code, printed):

@@ -94,6 +94,7 @@ def test_a_bilinear_critic_and_a_maximum_on_two_devices(x64, rng):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), found, expected)
 
 
+@pytest.mark.exhaustive
 def test_factor_cl_with_a_network_of_both_vectors_on_two_devices(x64, rng):
     """Both turns, with missing views; the turn of the critics has no gradient by the embeddings."""
     z, mask = rng.normal(size=(8, 6, 3)), cases.some_missing(rng, (8, 6))
@@ -122,6 +123,7 @@ def test_factor_cl_with_a_network_of_both_vectors_on_two_devices(x64, rng):
     assert not np.any(alone)
 
 
+@pytest.mark.exhaustive
 def test_derivatives_of_a_network_of_both_vectors(x64, rng):
     z, inner, outer = rng.normal(size=(3, 3, 2)), rng.normal(size=(2, 4, 2)), rng.normal(size=4)
 

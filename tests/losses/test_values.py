@@ -56,9 +56,7 @@ def test_equals_the_formula_of_all_views_as_they_are(x64, rng, case):
     np.testing.assert_allclose(cases.together(*runs)(z, short), expected, rtol=1e-11)
 
 
-@pytest.mark.parametrize(
-    "pair", some(cases.PAIRS, fast=["info_nce", "nt_xent", "dhel", "spectral", "vicreg"])
-)
+@pytest.mark.parametrize("pair", some(cases.PAIRS, fast=["nt_xent", "dhel", "vicreg"]))
 def test_all_pairs(x64, rng, pair):
     """Every order, reduction and kind of weights, with a mask; and of a function that declares nothing."""
     z, w, by_instance = rng.normal(size=(3, 6, 3)), rng.random((3, 3)), rng.random((3, 3, 6))
@@ -78,7 +76,7 @@ def test_all_pairs(x64, rng, pair):
     np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-11)
 
 
-@pytest.mark.parametrize("pair", some(cases.PAIRS, fast=["info_nce", "nt_xent", "byol"]))
+@pytest.mark.parametrize("pair", some(cases.PAIRS, fast=["nt_xent", "byol"]))
 def test_one_vs_rest(x64, rng, pair):
     several = [cases.of_pairs("one_vs_rest", pair, normalize_rest=rest) for rest in (False, True)]
     z = rng.normal(size=(4, 6, 3))

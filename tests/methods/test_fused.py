@@ -72,11 +72,15 @@ def test_comm_of_every_view_alone_and_of_all_that_are_there(rng, k):
         assert shape == (N, width)
 
 
-def test_inf_masking_grows_with_the_run_and_other_objectives_compare_the_views(rng):
+@pytest.mark.exhaustive
+def test_inf_masking_grows_with_the_run(rng):
     learner, params, statistics, inputs = started(losses.inf_masking, 2, rng)
     loss = jax.jit(loss_of(learner, losses.inf_masking))
     later = learner.after(params, statistics, jnp.float32(0.5))
     assert loss(params, statistics, inputs)[0] != loss(params, later, inputs)[0]
+
+
+def test_other_objectives_compare_the_views(rng):
     pairs = losses.all_pairs(losses.info_nce)
     learner, params, statistics, inputs = started(pairs, 2, rng)
     value, (_, z, _) = jax.jit(loss_of(learner, pairs))(params, statistics, inputs)

@@ -22,11 +22,16 @@ def by_hand(score, n, ks):
 @pytest.fixture(params=[None, 100], ids=["one block", "blocks"])
 def blocks(request, monkeypatch):
     """Blocks of one or two rows, the last one not full; programs are compiled again."""
-    if request.param is not None:
-        monkeypatch.setattr(_neighbours, "_CELLS", request.param)
-    jax.clear_caches()
+    if request.param is None:
+        yield
+        return
+    monkeypatch.setattr(_neighbours, "_CELLS", request.param)
+    programs = _neighbours._vote, _neighbours._cosine_ranks, _neighbours._volume_ranks
+    for program in programs:
+        program.clear_cache()
     yield
-    jax.clear_caches()
+    for program in programs:
+        program.clear_cache()
 
 
 def test_equals_the_loop(x64, rng, blocks):

@@ -63,10 +63,10 @@ def abstract(config, shape):
     ("config", "shape", "expected"),
     [
         (ENCODERS["resnet18"](), (224, 224, 3), 11_176_512),
-        (ENCODERS["resnet50"](), (224, 224, 3), 23_508_032),
-        (ENCODERS["vit_s16"](), (224, 224, 3), 21_665_664),
+        pytest.param(ENCODERS["resnet50"](), (224, 224, 3), 23_508_032, marks=pytest.mark.exhaustive),
+        pytest.param(ENCODERS["vit_s16"](), (224, 224, 3), 21_665_664, marks=pytest.mark.exhaustive),
         pytest.param(ENCODERS["vit_b16"](), (224, 224, 3), 85_798_656, marks=pytest.mark.exhaustive),
-        (ResNet(depth=34), (224, 224, 3), 21_797_672 - 513_000),
+        pytest.param(ResNet(depth=34), (224, 224, 3), 21_797_672 - 513_000, marks=pytest.mark.exhaustive),
         pytest.param(ResNet(depth=101), (224, 224, 3), 44_549_160 - 2_049_000, marks=pytest.mark.exhaustive),
         (ViT(width=192, heads=3), (224, 224, 3), 5_524_416),
         (ENCODERS["resnet18_cifar"](), (32, 32, 3), 11_176_512 - (49 - 9) * 3 * 64),
@@ -168,12 +168,13 @@ def test_gradients_are_finite_and_reach_every_parameter(name, rng):
     assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(grad(params, np.zeros_like(x))))
 
 
-@pytest.mark.parametrize(("size", "stride"), [(3, 2), (3, 1), (1, 2), (2, 2), (7, 2)])
+@pytest.mark.parametrize("window", some([(3, 2), (3, 1), (1, 2), (2, 2), (7, 2)], fast=[(3, 2), (3, 1)]))
 @pytest.mark.parametrize("shape", some([(16, 7, 5, 9), (3, 8, 8, 2), (1, 1, 1, 4)], fast=[(16, 7, 5, 9)]))
-def test_derivatives_of_the_convolution_equal_xla(size, stride, shape, rng, monkeypatch):
+def test_derivatives_of_the_convolution_equal_xla(window, shape, rng, monkeypatch):
     """Of both modes and of second order, of stacked inputs, of blocks of a batch and of a batch on two devices."""
     monkeypatch.setattr(_layers, "PATCHES", 1)
     monkeypatch.setattr(jax, "device_count", lambda: 1)
+    size, stride = window
     x = rng.normal(size=(2, *shape)).astype(np.float32)
     kernel = rng.normal(size=(2, size, size, shape[-1], 6)).astype(np.float32)
     padding = ((size // 2, size // 2),) * 2

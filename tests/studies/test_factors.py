@@ -39,7 +39,7 @@ def test_no_two_views_tell_the_synergy_and_three_do():
     assert entropy == pytest.approx(0.469, abs=1e-3)
 
 
-@pytest.mark.parametrize("k", [2, 3, 4, 8])
+@pytest.mark.parametrize("k", [2, 4])
 def test_each_factor_is_seen_by_its_views(k):
     data = _factors.FactorViews(views=k)
     bits = data.bits(jax.random.key(0), 2)
@@ -82,6 +82,7 @@ def test_bad_options():
         _factors.FactorViews(present=1.5)
 
 
+@pytest.mark.exhaustive
 def test_runs_are_repeated_exactly_and_depend_on_the_seed(tmp_path):
     data = _factors.FactorViews(views=2, present=0.7)
     options = {"networks": 2, "steps": 3, "batch_size": 16, "objective": losses.mv_infonce}

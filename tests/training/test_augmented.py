@@ -31,6 +31,9 @@ def config(**options):
     )
 
 
+OWN = augment.Policy(brightness=0.5, mean=(9.0,), flip_probability=0.3)
+
+
 def batches_of(config, steps=4, batch_size=16):
     run = training.prepare(config)
     state = run.program.init()
@@ -39,7 +42,7 @@ def batches_of(config, steps=4, batch_size=16):
     return run, state, list(stream("train", probe=probe, batch_size=batch_size, steps=steps, seed=3))
 
 
-@pytest.mark.parametrize("own", [None, augment.Policy(brightness=0.5, mean=(9.0,), flip_probability=0.3)])
+@pytest.mark.parametrize("own", some([None, OWN], fast=[OWN]))
 def test_features_are_the_encoders_of_the_drawn_views(own):
     run, state, batches = batches_of(changed(config(), {"evaluation.linear.policy": own}))
     split = run.splits["train"]

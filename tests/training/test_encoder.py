@@ -30,7 +30,7 @@ def config_of(tiny, method):
     return dataclasses.replace(tiny, method=method, objective=objective, views=views, data=source)
 
 
-@pytest.mark.parametrize("method", some(methods.METHODS, fast={"sem", "multi_encoder", "student_teacher"}))
+@pytest.mark.parametrize("method", some(methods.METHODS, fast={"multi_encoder", "student_teacher"}))
 def test_equals_embed_for_every_method(tiny, write_run, tmp_path, method):
     folder = write_run(config_of(tiny, methods.METHODS[method]()), tmp_path / "run")
     run, state = training.open_run(folder)

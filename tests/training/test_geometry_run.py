@@ -74,6 +74,7 @@ def test_images_are_measured_by_their_drawn_views(tmp_path):
     assert "head, view 3" in evaluation.evaluation_table(found.results())
 
 
+@pytest.mark.exhaustive
 def test_given_views_have_their_own_encoders_and_may_be_missing():
     encoders = tuple(models.MLP(widths=(width,)) for width in (7, 8, 7))
     method = methods.MultiEncoder(encoders=encoders)

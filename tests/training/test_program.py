@@ -132,13 +132,17 @@ def test_loss_of_groups_is_the_mean_of_their_losses(tables, devices):
     run = training.prepare(changed(tables, {"objective": losses.info_nce} | changes))
     state = run.program.init()
     batch = next(data.to_devices(_run.batches(run, 0), run.program.batch_sharding))
-    given, none = methods.Batch(batch, lambda batch: batch["views"]), lambda z: (jnp.float32(0), {})
-    _, (_, z, _) = run.program.learner.loss(state["params"], state["statistics"], given, none)
-    parts = np.split(np.asarray(z), 8, axis=1)
-    expected = np.mean([float(losses.info_nce(*jnp.asarray(part))) for part in parts])
+
+    @jax.jit
+    def embeddings(state, batch):
+        given, none = methods.Batch(batch, lambda batch: batch["views"]), lambda z: (jnp.float32(0), {})
+        return run.program.learner.loss(state["params"], state["statistics"], given, none)[1][1]
+
+    z, loss = np.asarray(embeddings(state, batch)), jax.jit(losses.info_nce)
+    expected = np.mean([loss(*part) for part in np.split(z, 8, axis=1)])
     _, values = run.program.step(state, batch)
     np.testing.assert_allclose(float(values["loss"]), expected, rtol=1e-5)
-    assert abs(expected - float(losses.info_nce(*z))) > 0.1
+    assert abs(expected - float(loss(*z))) > 0.1
 
 
 @losses.declare(axis_name=True)
@@ -167,7 +171,7 @@ SLOW = pytest.mark.exhaustive
     ],
 )
 def test_devices_that_do_not_divide_the_batch_train_on_the_same_one(tables, method, objective):
-    """10 instances of 4 views on 1, 3 and 8 devices; batch statistics and queue are of these only."""
+    """10 instances of 4 views on 1 and 8 devices; batch statistics and queue are of these only."""
     given = data.Synthetic(view_shapes=((6,),) * 4, examples=96)
     networks = {
         "encoder": models.MLP((8, 8), norm="batch"),
@@ -176,7 +180,7 @@ def test_devices_that_do_not_divide_the_batch_train_on_the_same_one(tables, meth
     budget = {"views.strategy": "fixed", "views.reference_views": 1, "train.batch_size": 40}
     more = {"data": given, "method": method, "objective": objective, "optimizer": Sgd(learning_rate=0.1)}
     config, states = changed(tables, more | networks | budget), []
-    for devices in (1, 3, 8):
+    for devices in (1, 8):
         run = training.prepare(changed(config, {"mesh.data": devices}))
         state, found = run.program.init(), []
         stream = data.to_devices(_run.batches(run, 0), run.program.batch_sharding)
@@ -185,8 +189,7 @@ def test_devices_that_do_not_divide_the_batch_train_on_the_same_one(tables, meth
             found.append([float(values[name]) for name in ("loss", "effective_rank") if name in values])
         states.append((np.array(found), jax.device_get((state["params"], state["statistics"]))))
     assert run.config.examples == 10
-    for other in states[1:]:
-        jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), other, states[0])
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), *states)
 
 
 def test_groups_split_masks_and_weights(rng):
@@ -274,7 +277,7 @@ def test_decay_of_all_parameters():
 def test_stacked_biases_are_not_decayed():
     """Those of layers that are stacked over views are matrices."""
     build = partial(models.Autoencoders, (3, 4), (5, 6), 7, 8, dtype=jnp.float32)
-    state = nnx.state(build(rngs=nnx.Rngs(jax.random.key(0))), nnx.Param)
+    state = nnx.state(nnx.eval_shape(lambda: build(rngs=nnx.Rngs(jax.random.key(0)))), nnx.Param)
     mask = jax.tree_util.tree_flatten_with_path(_optimizers.decay_mask(state))[0]
     assert {decayed for path, decayed in mask if "bias" in jax.tree_util.keystr(path)} == {False}
     assert {decayed for path, decayed in mask if "kernel" in jax.tree_util.keystr(path)} == {True}

@@ -4,6 +4,7 @@ import shutil
 import signal
 
 import pytest
+from parametrize import some
 
 from mvcl import training
 from mvcl.evaluation import _classification
@@ -52,7 +53,7 @@ def stopper(monkeypatch):
     return Stopper(monkeypatch)
 
 
-@pytest.mark.parametrize("at", [1, 3])  # of the 2 splits' 5 batches at step 2
+@pytest.mark.parametrize("at", some([1, 3], fast=[3]))  # of the 2 splits' 5 batches at step 2
 def test_a_stop_while_scoring_keeps_the_step(tiny, whole, tmp_path, stopper, at, rows, numbers):
     stopper.at = at
     with pytest.raises(training.Interrupted, match="while evaluating; saved at step 2 of 6") as stopped:
@@ -63,7 +64,7 @@ def test_a_stop_while_scoring_keeps_the_step(tiny, whole, tmp_path, stopper, at,
     assert numbers(tmp_path / "run") == numbers(whole[0])
 
 
-@pytest.mark.parametrize("back", [1, 12])  # before the last check
+@pytest.mark.parametrize("back", some([1, 12], fast=[12]))  # before the last check
 def test_a_stopped_evaluation_keeps_its_finished_rows(tiny, whole, trained, stopper, back, numbers):
     training.train(tiny, trained)
     assert stopper.probes == 3  # one for each row of the table

@@ -25,7 +25,7 @@ CASES = [
     (DEVIATION, (3, 2, 4, 2, 3)),
     ("a CostFn for each pair", (3, 5, 2, 4)),
 ]
-PATHS = some(CASES, fast=CASES[1:4])
+PATHS = some(CASES, fast=[CASES[1], CASES[3]])
 
 
 def problem(rng, case, threshold=10.0, present=None):
@@ -203,10 +203,16 @@ def test_gap(x64, case):
 
 def test_the_tensor_of_a_large_plan_is_refused_and_not_needed():
     chain = [(view, view + 1) for view in range(8)]
-    out = MMSinkhorn().solve(Problem(Geometry.from_pairs(jnp.ones((8, 9, 9)), chain), epsilon=0.1))
+    out = jax.jit(MMSinkhorn().solve)(Problem(Geometry.from_pairs(jnp.ones((8, 9, 9)), chain), epsilon=0.1))
     np.testing.assert_allclose(out.entries([[0] * 9]), 9.0**-9, rtol=1e-4)
     with pytest.raises(ValueError, match=r"has 3.87e\+08 entries, above 67108864"):
         _ = out.tensor
+
+
+@pytest.fixture(scope="module")
+def solved():
+    """Some solution, for arguments of its methods."""
+    return jax.jit(tensors.solution)(tensors.unit(np.random.default_rng(0), SIZES))
 
 
 @pytest.mark.parametrize(
@@ -225,10 +231,9 @@ def test_the_tensor_of_a_large_plan_is_refused_and_not_needed():
         (lambda out: out.geometry.diagonal(), r"one size .* got sizes \(4, 5, 3\)"),
     ],
 )
-def test_raises_on_bad_arguments(x64, rng, call, message):
-    out, *_ = problem(rng, CASES[3])
+def test_raises_on_bad_arguments(solved, call, message):
     with pytest.raises(ValueError, match=message):
-        call(out)
+        call(solved)
 
 
 def test_only_dual_has_a_gradient(x64, rng):
