@@ -36,7 +36,7 @@ test-newest:
 	@.venv-newest/bin/python -m pip freeze --exclude-editable | tr _ - | grep -vixFf .venv-newest/pinned || true
 	.venv-newest/bin/python -m pytest -n 2 --dist loadfile
 
-# Minutes each: a browser, kill-and-resume trials, several processes.
+# Minutes each: kill-and-resume trials, several processes.
 test-slow: .venv/.test
 	$(BIN)/python -m pytest -m slow
 
@@ -51,7 +51,7 @@ test-faults: .venv/.test
 test-studies: .venv/.test
 	$(BIN)/python -m pytest -m slow tests/studies/test_smoke_studies.py
 
-# The commands on the pages and the tutorials, from scratch.
+# The Python of the pages that take minutes, and the tutorials, from scratch.
 test-docs: .venv/.test
 	$(BIN)/python -m pytest -m slow tests/site
 

@@ -40,12 +40,6 @@ def trained(tmp_path_factory):
     return workdir
 
 
-def test_a_trace_is_of_one_run(tmp_path, capsys):
-    assert run("train", "digits:smoke", "--workdir", tmp_path / "run", "--profile", 2, "--seeds", 2) == 2
-    assert "--profile traces one run, got --seeds 2; use --seeds 1" in capsys.readouterr().err
-    assert not (tmp_path / "run").exists()
-
-
 def test_train_and_evaluate_print_the_table_and_export_writes_the_encoder(trained, tmp_path, capsys):
     assert run("train", trained / "config.json", "--workdir", trained) == 0  # finished: nothing is trained
     out = capsys.readouterr().out
@@ -154,12 +148,6 @@ def test_dry_run_prints_the_cost(capsys):
     assert "16 examples x 2 views = 32 views" in out
     for words in ("parameters", "GFLOP", "memory", "2 (0.0 epochs of 1,437 examples)"):
         assert words in out
-
-
-@pytest.mark.exhaustive
-def test_dry_run_without_the_data(capsys):
-    assert run("train", "digits", "data:tfds", "--data.name", "cifar10", "--dry-run", *SMALL) == 0
-    assert "the data are missing" in capsys.readouterr().out
 
 
 def test_lists_configs_with_their_variants(capsys):
@@ -292,11 +280,6 @@ def test_an_error_of_a_users_file_names_it(line, code, message, tmp_path, capsys
 def test_a_misspelt_option_is_told_the_nearest(capsys):
     assert run("train", "digits", "--train.batchsize", "3") == 2
     assert "--train.batch-size" in capsys.readouterr().err
-
-
-def test_debug_prints_a_traceback(capsys):
-    assert run("evaluate", "nowhere", "--debug") == 2
-    assert "Traceback" in capsys.readouterr().err
 
 
 OWN = """

@@ -100,16 +100,6 @@ def test_devices_share_the_work_with_equal_results(policy, pieces, monkeypatch):
         assert collective not in compiled.as_text()
 
 
-def test_crops_made_on_the_host():
-    """A tuple of crops: the rest of each view is drawn as usual."""
-    crops = tuple(np.random.default_rng(1).integers(0, 256, (2, 16, 12, 12, 3), dtype=np.uint8))
-    drawn = draw([LIGHT] * 2, crops)
-    apply = jax.jit(lambda key, image: augment.apply_policy(LIGHT, key, image, cropped=True))
-    for v in (0, 1):
-        alone = apply(augment.view_key(5, EPOCH[4], INDEX[4], v), crops[v][4])
-        np.testing.assert_allclose(drawn[4, v], alone, atol=2e-5)
-
-
 def test_views_of_several_sizes_are_those_of_each_size_alone():
     """Each view is what it is beside views of its own size, on one device and in order."""
     small = dataclasses.replace(LIGHT, image_size=6)

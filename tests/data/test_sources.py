@@ -190,16 +190,6 @@ def test_images_of_hugging_face_in_files_and_as_an_object(tmp_path, rng):
         data.HuggingFace(path=str(tmp_path / "hub"), image="photo").open()
 
 
-def test_folder_of_grey_images_with_val(tmp_path, rng):
-    for part in ("train", "val"):
-        (tmp_path / part / "a").mkdir(parents=True)
-        Image.fromarray(rng.integers(0, 256, (4, 4), np.uint8)).save(tmp_path / part / "a" / "0.png")
-    assert data.Folder(path=str(tmp_path)).open()["test"].spec.image_shape == (4, 4, 1)
-    (tmp_path / "val" / "a").rename(tmp_path / "val" / "b")
-    with pytest.raises(ValueError, match=r"test split of .* has classes that train lacks: b"):
-        data.Folder(path=str(tmp_path)).open()
-
-
 def test_error_names_a_corrupt_image(tmp_path, rng):
     write_folder(tmp_path, rng, sizes=((6, 5), (9, 4)))
     broken = tmp_path / "train" / "cat" / "1.png"

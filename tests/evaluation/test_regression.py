@@ -143,7 +143,6 @@ def test_predicted_scores_are_measured_as_they_are(rng):
     found = {r.name: r.value for r in protocol.measure({"test": predicted}, {"test": split})}
     assert found == evaluation.regression_measures(predicted[:, 0], answer)
     assert protocol.score({"test": predicted}, {"test": split}) is None
-    assert protocol.splits(("train", "test")) == ("train", "test")
     valid = types.SimpleNamespace(class_names=(), labels=answer + 0.25)
     names, splits = protocol.splits(("train", "test", "valid")), {"test": split, "valid": valid}
     assert names == ("train", "valid", "test")

@@ -78,24 +78,6 @@ def test_equals_the_loop(features, rng, missing):
     assert len(found) == 2 * (6 + 9 + 4)
 
 
-def test_views_without_common_rows_are_not_measured(features):
-    present = np.ones((29, 3), bool)
-    present[1:, 2] = False
-    split = split_of(29, [(2,)] * 3, present)
-    found = measured(evaluation.Retrieval(), features, split)
-    result = found["text -> video R@1"]
-    assert result.value is None
-    assert result.protocol == "not measured: fewer than 2 of 29 rows have the views that are needed"
-    assert found["sum R@1"].value is None
-    both = [found[f"{pair} R@1"].value for pair in ("text -> audio", "audio -> text")]
-    assert found["pairs R@1"].value == np.mean(both)
-    assert found["pairs R@1"].protocol.startswith(
-        "mean over 2 ordered pairs of views of the share of 29 rows"
-    )
-    split = split_of(29, [(2,)] * 3, np.zeros((29, 3), bool))
-    assert evaluation.Retrieval().score({"test": features}, {"test": split}) is None
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -32,17 +32,6 @@ def test_processes_have_ranks_and_prefixes():
     assert done.stderr == ""
 
 
-def test_splits_gpus():
-    done = launch("--processes", "2", "--gpus", "4", "--port", "1234", "--dry-run", python="train()")
-    assert done.returncode == 0
-    first, second = done.stdout.splitlines()
-    assert "CUDA_VISIBLE_DEVICES=0,1 JAX_COORDINATOR_ADDRESS=127.0.0.1:1234" in first
-    assert "JAX_PLATFORMS" not in first
-    assert "CUDA_VISIBLE_DEVICES=2,3" in second
-    assert "JAX_PROCESS_ID=1" in second
-    assert second.endswith("-c 'train()'")
-
-
 def test_a_failure_stops_all_with_its_message_and_code():
     begun = time.monotonic()
     done = launch(

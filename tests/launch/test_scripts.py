@@ -85,12 +85,6 @@ def pod(*words, env, code=0):
 POD = {"PROJECT": "science", "ZONE": "z1", "NAME": "pod", "POLL_SECONDS": "0"}
 
 
-def test_pod_needs_its_settings(mocks):
-    assert "set PROJECT" in pod("up", env=mocks.env | {"PROJECT": "my-project"}, code=2).stderr
-    pod("upp", env={}, code=2)
-    assert "To fill in" in pod("--help", env={}).stdout
-
-
 # A slice that exists after its creation. Commands for its workers run here, with a separate home folder.
 GCLOUD = """
 case "$*" in

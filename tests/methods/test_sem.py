@@ -249,13 +249,6 @@ def test_losses_and_similarities_of_pairs(rng):
     assert set(_sem.pair_measures(z, present, None)) == {"cosines"}
 
 
-def test_schedule():
-    learner = build(dataclasses.replace(SMALL, watch_epochs=2))
-    assert [s for s in range(61) if learner.due(s, 5)] == [0, 10, 20, 25, 30, 40, 50, 55, 60]
-    learner = build()
-    assert [s for s in range(61) if learner.due(s, 5)] == [10, 25, 40, 55]
-
-
 def two_groups(rng):
     """Views 0 and 1 depend on the half of an example; view 2 is noise."""
     half = np.where(np.arange(N) < N // 2, 20.0, -20.0)[:, None]

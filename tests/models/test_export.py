@@ -311,12 +311,3 @@ def test_raises_on_a_file_of_another_encoder_without_changes(spoil, message, tmp
     with pytest.raises(ValueError, match=message):
         load_weights(target, path)
     assert_equal(target, convnet(seed=1))
-
-
-def test_raises_on_a_file_that_is_not_safetensors(tmp_path):
-    path = tmp_path / "notes.txt"
-    path.write_text("not weights")
-    with pytest.raises(ValueError, match=r"notes\.txt is not a readable safetensors file"):
-        load_weights(convnet(), path)
-    with pytest.raises(ValueError, match=r"missing\.safetensors does not exist"):
-        load_weights(convnet(), tmp_path / "missing.safetensors")

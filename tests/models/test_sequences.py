@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from mvcl.models import EegConv, Transformer, advance_dropout
 from mvcl.models._layers import Dropout
@@ -56,14 +55,3 @@ def test_dropout_keeps_the_mean_and_drops_whole_maps():
     # 4000 draws: the share of zeros deviates by sqrt(0.25·0.75/4000) = 0.007
     assert abs((out[:, 0] == 0).mean() - 0.25) < 4 * 0.007
     assert not nnx.state(Dropout(0.0, rngs=nnx.Rngs(3)))
-
-
-def test_masks_do_not_depend_on_devices():
-    layer = Dropout(0.5, rngs=nnx.Rngs(3))
-    graph, state = nnx.split(layer)
-    run = jax.jit(lambda state, x: nnx.merge(graph, state, copy=True)(x))
-    x = np.ones((8, 6), np.float32)
-    mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
-    np.testing.assert_array_equal(
-        run(state, jax.device_put(x, NamedSharding(mesh, PartitionSpec("data")))), run(state, x)
-    )

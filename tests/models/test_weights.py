@@ -222,12 +222,6 @@ def test_errors_of_names(tmp_path, rng, short):
     with pytest.raises(ValueError, match=r"lacks \['bn1.bias'\]"):
         load_weights(encoder, path)
     assert not np.any(encoder.conv1.kernel[...])  # nothing was changed
-    vit = ViT(patch=4, width=8, depth=1, heads=2)
-    save_file(tensors_of(build(vit), rng, tmp_path), path)
-    with pytest.raises(
-        ValueError, match=r"pos_embed .* \(1, 10, 8\); got \(1, 5, 8\).*images had another size"
-    ):
-        load_weights(build(vit, (12, 12, 3)), path)
 
 
 def test_the_released_autoencoders_of_sem(tmp_path, rng):
@@ -279,6 +273,3 @@ def test_the_released_autoencoders_of_sem(tmp_path, rng):
         np.testing.assert_allclose(
             decoded[v], forward(expected, f"decoders.{v}.decoder"), rtol=1e-4, atol=1e-3
         )
-    save({name: x for name, x in tensors.items() if not name.startswith("encoders.1.")}, tmp_path / "one.pth")
-    with pytest.raises(ValueError, match=r"lacks \['encoders.1.encoder.0.bias'"):
-        load_weights(network, tmp_path / "one.pth")

@@ -91,20 +91,6 @@ def test_images_equal_the_arrays(whole):
         np.testing.assert_array_equal(found, expected[:, :, 0])
 
 
-def test_colour_images_and_smaller_views(run, tmp_path, rng):
-    images = rng.integers(0, 255, size=(2, 300, 200, 3)).astype(np.uint8)
-    views = rng.integers(0, 255, size=(2, 3, 32, 32, 3)).astype(np.uint8)
-    sizes, names = np.array([32, 32, 16]), ["global 1", "global 2", "local 1"]
-    np.savez(run / "views.npz", images=images, views=views, sizes=sizes, view_names=names, labels=[0, 0])
-    found = [i for i in page_of(run, out=tmp_path / "r.html").all("img") if i.get("class") != "plot"]
-    pictures = [Image.open(io.BytesIO(b64decode(i["src"].split(",")[1]))) for i in found]
-    assert [p.size for p in pictures] == 2 * ([(85, 128)] + 2 * [(32, 32)] + [(16, 16)])
-    assert [i["width"] for i in found] == 2 * ["72", "72", "72", "36"]
-    assert [i.get("class") for i in found[:2]] == [None, "sharp"]
-    assert found[3]["alt"] == "local 1 of example 1, class 0"
-    np.testing.assert_array_equal(np.asarray(pictures[3]), views[0, 2, :16, :16])
-
-
 @pytest.mark.parametrize(
     ("name", "remedy", "section"),
     [
@@ -142,9 +128,7 @@ def test_a_run_in_progress_misses_nothing(run, tmp_path):
         *(("time.json", {"training": seconds}) for seconds in (float("nan"), -1, "x")),
         ("views.npz", {"views": np.ones((12, 4, 8, 8, 1))}),
         ("views.npz", {"sizes": [8, 8, 8]}),
-        ("views.npz", {"view_names": ["a"]}),
         ("embeddings.npz", {"features": np.ones(40)}),
-        ("embeddings.npz", {"labels": np.ones(40)}),
         ("embeddings.npz", {"features": np.full((40, 3), np.nan)}),
         ("embeddings.npz", {"features": np.array([{}] * 40)}),
         *(("refresh.jsonl", {name: value}) for name in ("weights", "clusters")
@@ -164,17 +148,6 @@ def test_content_that_does_not_fit_is_named(run, tmp_path, name, content):
     page = page_of(run, out=tmp_path / "r.html")
     assert f"{name} cannot be read (" in page.text
     assert "Evaluation" in page.titles
-
-
-def test_tables_have_names_of_views_no_images_and_some_of_many_weights(run, tmp_path):
-    (run / "views.npz").unlink()
-    (run / "scaling.json").write_text(json.dumps({"<pixels>": {}, "shape": {}}))
-    looks = [{"step": s, "weights": [[1, s], [s, 1]]} for s in range(20)]
-    page = page_of(write_refreshes(run, looks), out=tmp_path / "r.html")
-    assert "Missing" not in page.titles
-    assert ["<pixels>", "1.000", "0.000"] in page.rows
-    assert re.findall(r"from step (\d+)", page.text) == ["0", "4", "8", "11", "15", "19"]
-    assert "6 of 20 are shown" in page.text
 
 
 def test_an_empty_folder_has_a_page_and_a_missing_one_none(tmp_path):

@@ -36,13 +36,6 @@ def test_paired_differences_to_the_first_run(two_by_three):
     assert found[2:4] == [f"{gaps.mean():+.3f} [{low:+.3f}, {high:+.3f}]", "+0.000"]
 
 
-def test_one_common_seed_or_another_step_has_no_paired_difference(two_by_three, make_run, tmp_path):
-    late = [measured(make_run(f"late/{s}", k=8), s, 0.9, step=500) for s in (0, 1)]
-    for others in (two_by_three[0][3:4], late):
-        page = page_of(*two_by_three[0][:3], *others, out=tmp_path / "r.html")
-        assert "Paired differences" not in page.titles
-
-
 def test_another_step_and_another_protocol_are_marked_and_not_the_best(make_run, tmp_path):
     changes = {"a": {}, "b": {}, "early": {"step": 100}, "other": {"protocol": "another way"}}
     runs = [
@@ -69,15 +62,6 @@ def test_the_result_says_which_is_better(make_run, tmp_path, better, first, orde
     assert page.rows[1][2].endswith("★ best")
     assert "best" not in page.rows[2][2]
     assert next(th for th in page.all("th") if "aria-sort" in th)["aria-sort"] == order
-
-
-def test_runs_without_an_evaluation_are_last_in_the_table(make_run, tmp_path):
-    runs = [make_run("b", k=3), measured(make_run("a", k=2), 0, 0.8)]
-    (runs[0] / "evaluation.json").unlink()
-    page = page_of(*runs, out=tmp_path / "r.html")
-    assert [row[:4] for row in page.rows[1:3]] == [["a", "2", "399", "0.800"], ["b", "3", "–", "–"]]
-    (runs[1] / "evaluation.json").unlink()
-    assert "Results" not in page_of(*runs, out=tmp_path / "r.html").titles
 
 
 def test_runs_with_equal_names_and_seeds_get_different_names_and_rows(make_run, tmp_path):

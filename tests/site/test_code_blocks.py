@@ -1,19 +1,15 @@
 """Every code block of the pages runs, and every command in them has options that exist.
 
-By default the Python blocks run, and the commands are parsed by the real parser, without their work. `make test-docs`
-also runs the commands: short trainings of small networks, in a folder with what a page assumes.
+The Python blocks run, those that take minutes by `make test-docs`; the commands are parsed by the real parser, without
+their work, in a folder with what a page assumes.
 """
 
 import doctest
 import importlib.util
 import itertools
-import os
 import re
 import shlex
 import shutil
-import subprocess
-import sys
-import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,37 +27,16 @@ ROOT = Path(__file__).parents[2]
 FILES = (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))
 PAGES = sorted(page.relative_to(ROOT).as_posix() for page in FILES)
 
-# Commands that are not run: what `Command.text` starts with, and why. Those of `mvcl` are parsed nevertheless.
-NOT_RUN = {
-    r"mvcl train (piran/images:domainnet|koromilas/sentiment:chsims) ": "trains on data that are downloaded",
-    r"mvcl train koromilas/cifar\S* --dry-run": "compiles a step at full size; tests/recipes does it for every config",
-    r"mvcl train xu/sem\S* --data\.path ": "reads tables of the reader or of the paper's authors",
-    r"mvcl data prepare (cifar10|transfer|eeg|sentiment)\b": "reads data sets that are downloaded",
-    r"mvcl evaluate \S+ --weights ": "reads files that are downloaded; tests/test_cli.py evaluates an exported one",
-    r"mvcl (embed|neighbours) \S+ .*(--data\.path|17)": "reads files of the reader; tests/test_cli.py writes some",
-    r"mvcl finetune .*data:transfer": "trains on data sets that are downloaded",
-    r"mvcl study \w+ (?!.*(--dry-run|--scale smoke))": "minutes to days; tests/studies runs each at the scale smoke",
-    r"mvcl study temperatures\.py --seeds": "minutes of training; the page's --dry-run of the same file is run",
-    r"mvcl report runs/studies/": "needs a study that takes minutes",
-    r"\S*pip install": "installs packages",
-    r"python3? -m venv": "makes an environment, for packages",
-    r"\.venv/bin/python -m pytest .* -k toy": "tests the objective that the reader has written",
-    r"make [\w-]+": "builds environments; the tests, the configs, the site",
-    r"git clone https:": "downloads the code of others",
-    r"python -m benchmarks\.(accelerator|released) --": "minutes of measurements",
-    r"python -m (docs|benchmarks)\.\w+( --only barlow_twins .*)?$": "writes pages of the checkout; their tests compare",
-    r"(PROJECT=|.*launch/\S+ (up|status|stop|delete)$)(?!.*--dry-run)": "needs an account of a cloud",
-}
+# Commands of other programs, which are not parsed here.
+OTHERS = (
+    r"\S*pip install|python3? -m venv|\.venv/bin/python -m pytest|git clone https:|(PROJECT=|.*launch/\S+ )"
+)
 OF_RUNS = ("evaluate", "finetune", "embed", "neighbours", "geometry", "report", "export")
-# Options that shorten a training, of the first pattern that matches; later options count.
-STEPS = "--train.steps 4 --train.batch-size 32 --train.log-every 2 --train.evaluate-every 0"
-SHORTER = {
-    r"mvcl train my_config\.py .*runs/mine": f"{STEPS} --train.batch-size 8 --views.policy.image-size 32",
-    r"mvcl train my_config\.py .*objective\.": f"{STEPS} --encoder.widths 4 8 --head.out 8",
-    r"mvcl train .*evaluation\.linear": f"{STEPS} --evaluation.linear.epochs 1 --encoder.widths 4 8 --head.out 8",
-    r"mvcl finetune ": "--train.steps 2 --train.batch-size 32 --views.k 2 --seeds 1 --views.policy.rand-augment-ops 0",
-    r"mvcl train ": f"{STEPS} --encoder.widths 4 8 --head.out 8 --evaluation.draws 2",
-}
+# Options that shorten a training.
+SHORT = (
+    "--train.steps 4 --train.batch-size 32 --train.log-every 2 --train.evaluate-every 0 --encoder.widths 4 8"
+)
+SHORT += " --head.out 8 --evaluation.draws 2"
 # Pages whose Python blocks take long: large problems, and a trained run.
 SLOW = {"docs/design/losses.md", "docs/design/transport.md", "docs/how_to/evaluation.md"}
 # Pages whose Python blocks compile many objectives, and pages with commands that import studies and data sets.
@@ -119,14 +94,10 @@ def commands(block: Block) -> Iterator[Command]:
             variables |= own
 
 
-BLOCKS = [block for page in PAGES for block in blocks(page)]
-COMMANDS = [command for block in BLOCKS if block.language == "sh" for command in commands(block)]
-
-
 def marked(language: str, **pages: set[str]) -> list[Any]:
     """The pages with such blocks; those in a set have its name as their mark."""
     marks = {page: getattr(pytest.mark, mark) for mark, of in pages.items() for page in of}
-    found = sorted({block.page for block in BLOCKS if block.language == language})
+    found = [page for page in PAGES if f"```{language}\n" in (ROOT / page).read_text(encoding="utf-8")]
     return [pytest.param(page, marks=marks.get(page, ())) for page in found]
 
 
@@ -174,7 +145,7 @@ def same(printed: str, claimed: str) -> bool:
 
 def test_blocks_are_python_shell_or_text():
     """No block is without a language, or of one that nothing checks; those in braces are directives of the site."""
-    languages = {block.language for block in BLOCKS}
+    languages = {block.language for page in PAGES for block in blocks(page)}
     assert {language for language in languages if language[:1] != "{"} == {"python", "sh", "text"}
 
 
@@ -258,8 +229,8 @@ def check(words: list[str], capsys: pytest.CaptureFixture[str]) -> object:
         found = importlib.util.find_spec(words[2])
         text = "" if found is None or found.origin is None else Path(found.origin).read_text(encoding="utf-8")
         return [word for word in words[2:] if word.startswith("--") and f'"{word}"' not in text] or not text
-    known = script or any(re.match(pattern, " ".join(words)) for pattern in NOT_RUN)
-    return None if known else f"{words[0]} is no program that this test knows; give a reason in NOT_RUN"
+    known = script or re.match(OTHERS, " ".join(words))
+    return None if known else f"{words[0]} is no program that this test knows; name it in OTHERS"
 
 
 def called(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
@@ -274,50 +245,12 @@ def called(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[in
     return code, "".join(capsys.readouterr())
 
 
-def excepted(command: Command) -> bool:
-    return any(re.match(pattern, command.text) for pattern in NOT_RUN)
-
-
-def test_exceptions_are_used():
-    """A table of exceptions that nothing matches any more would let a new command pass unseen."""
-    run = [command for command in COMMANDS if not excepted(command)]
-    for of, table in ((COMMANDS, NOT_RUN), (run, SHORTER)):
-        for pattern in table:
-            assert any(re.match(pattern, command.text) for command in of), pattern
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """A run that pages assume: the digits, a few steps."""
     run = tmp_path_factory.mktemp("trained") / "run"
-    assert cli.main(["train", "digits", "--workdir", str(run), *SHORTER["mvcl train "].split()]) == 0
+    assert cli.main(["train", "digits", "--workdir", str(run), *SHORT.split()]) == 0
     return run
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("page", marked("sh"))
-def test_commands_run(page, folder, trained, capsys):
-    """The commands that need nothing but this machine, in order, shortened; the folders of runs are made before."""
-    for command in in_order(page, folder):
-        if excepted(command):
-            continue
-        for run in runs(command):
-            if not run.exists():
-                shutil.copytree(trained, run)
-        shorter = next(
-            (options for pattern, options in SHORTER.items() if re.match(pattern, command.text)), ""
-        )
-        words = [*command.words, *("" if {"--help", "--dry-run"} & set(command.words) else shorter).split()]
-        if words[0] == "mvcl":
-            code, printed = called(words[1:], capsys)
-        else:
-            path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]])
-            paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-            words[0] = sys.executable if words[0] == "python" else words[0]
-            environment = os.environ | {"PATH": path, "PYTHONPATH": paths} | command.variables
-            found = subprocess.run(words, env=environment, capture_output=True, text=True)
-            code, printed = found.returncode, found.stdout + found.stderr
-        assert code == 0, f"{command.place}: {printed}"
 
 
 @pytest.mark.exhaustive

@@ -73,15 +73,6 @@ def test_the_drawn_bits_are_fair_and_the_synergy_is_the_product_of_its_parts():
     assert np.abs(covariance - np.eye(len(covariance))).max() < 5 / math.sqrt(4000)
 
 
-def test_bad_options():
-    with pytest.raises(ValueError, match="views must be at least 2, got 1"):
-        _factors.FactorViews(views=1)
-    with pytest.raises(ValueError, match="gain must be empty or have 3 numbers"):
-        _factors.FactorViews(gain=(1.0,))
-    with pytest.raises(ValueError, match=r"present must be in \[0, 1\], got 1.5"):
-        _factors.FactorViews(present=1.5)
-
-
 @pytest.mark.exhaustive
 def test_runs_are_repeated_exactly_and_depend_on_the_seed(tmp_path):
     data = _factors.FactorViews(views=2, present=0.7)

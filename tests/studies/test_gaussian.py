@@ -9,9 +9,7 @@ import _networks
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
-from flax import nnx
 
 from mvcl import losses, studies, training
 from tests.parametrize import some
@@ -57,44 +55,6 @@ def test_grid_gives_the_loss_and_its_gradient(name, rng):
     np.testing.assert_allclose(found, loss, atol=3e-5)
     for key in parameters:
         np.testing.assert_allclose(found_gradient[key], gradient[key], atol=3e-4)
-
-
-@pytest.mark.slow
-def test_networks_train_in_one_run_as_separately():
-    """Three AdamW steps of 3 networks, against a single network."""
-    config = tiny("arithmetic", grid=0, learning_rate=0.1, weight_decay=0.5)
-    run = training.prepare(config)
-    state, views = run.program.init(), run.splits["train"].arrays
-    rows = [np.arange(16 * step, 16 * (step + 1)) for step in range(3)]
-    first = run.program.learner.network(state["params"], {}).encoder
-    graph, params = nnx.split(first)
-    rule = optax.adamw(optax.cosine_decay_schedule(0.1, 4), weight_decay=0.5)  # PyTorch's decays biases too
-    opt = rule.init(params)
-
-    def loss(params, x):
-        z = nnx.merge(graph, params)(x.reshape(-1, 1)).reshape(3, 16, -1)
-        return losses.poly_view(z, temperature=0.1, aggregation="arithmetic")
-
-    for of_batch in rows:
-        batch = {"views": tuple(jnp.asarray(v[of_batch]) for v in views), "index": jnp.asarray(of_batch)}
-        state, _ = run.program.step(state, batch)
-        gradient = jax.grad(loss)(params, jnp.stack([v[of_batch, 0] for v in views]))
-        updates, opt = rule.update(gradient, opt, params)
-        params = optax.apply_updates(params, updates)
-    found = nnx.state(run.program.learner.network(state["params"], {}).encoder, nnx.Param)
-    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(params), strict=True):
-        np.testing.assert_allclose(a, b, atol=2e-5)
-
-
-def test_features_are_embeddings_by_view_and_network():
-    run = training.prepare(tiny("arithmetic"))
-    state = run.program.init()
-    views = tuple(view[:5] for view in run.splits["test"].arrays)
-    found = run.program.apply(state, {"views": views}).reshape(5, 3, 3, -1)
-    first = run.program.learner.network(state["params"], {}).encoder
-    for m in range(3):
-        np.testing.assert_allclose(found[:, m, 0], first(views[m][:, :1]), atol=1e-5)
-    assert not np.allclose(found[:, :, 0], found[:, :, 1])
 
 
 def test_numbers_are_bounds_of_the_models_information(trained):

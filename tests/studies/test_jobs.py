@@ -73,21 +73,6 @@ def content(folder: Path) -> dict:
     return json.loads((folder / "numbers_study_small" / "numbers_study.json").read_text())
 
 
-@pytest.mark.slow
-def test_two_processes_share_the_cells(study, tmp_path):
-    ended = run(study, "--workdir", tmp_path / "work", "--jobs", 2, "--fails")
-    assert ended.returncode == 1, ended.stderr  # a cell failed
-    cells = content(tmp_path / "work")["cells"]
-    assert [cell["name"] for cell in cells if "failed" in cell["status"].values()] == ["n 3"]
-    values = [seed for cell in cells for seed in cell["seeds"].values()]
-    assert len(values) == 18
-    assert len({seed["process"] for seed in values}) == 2
-    assert "Failed: n 3: ValueError: no" in ended.stdout
-    assert (
-        tmp_path / "work" / "numbers_study_small" / "cells" / "n-3" / "0.log"
-    ).read_text() == "tried\n"  # by one of them
-
-
 def test_a_signal_ends_the_command_with_its_page(study, tmp_path, monkeypatch):
     work = tmp_path / "work"
     monkeypatch.setattr(time, "sleep", lambda _: signal.raise_signal(signal.SIGTERM))

@@ -4,7 +4,6 @@ import json
 import math
 
 import _conflict
-import _gaussian
 import _jeon
 import _koromilas
 import _sem
@@ -118,14 +117,6 @@ def test_measures_over_time_by_hand(tmp_path, monkeypatch):
     assert found["1-4 loss left"] == pytest.approx((1 + 0.75 + 0) / 3)
     assert found["1-5 loss left"] == pytest.approx(1 / 3)
     assert found["lag"] == pytest.approx(0.75 / 3)
-
-
-def test_two_classes():
-    """K = 2: the other instance is of the same class with probability 1/2."""
-    printed, valid = _gaussian.two_classes(2, 8)
-    np.testing.assert_allclose([printed, valid], [np.log(9) / 2, np.log(2) / 2], rtol=1e-12)
-    printed, valid = _gaussian.two_classes(1024, 8)
-    assert valid < np.log(2) < printed
 
 
 def test_multi_crop_variance_falls_less_than_printed(tmp_path):

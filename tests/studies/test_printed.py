@@ -58,17 +58,6 @@ def test_an_interval_of_printed_deviations_is_welch_s(a, b, runs):
     assert min(abs(low), abs(high)) == pytest.approx(0, abs=1e-9)  # at the level of its p-value it ends at 0
 
 
-def test_seeds_are_the_least_that_decide_in_four_of_five_experiments():
-    margin, deviations = 1.5, (1.0, 2.0)
-    needed, rng = printed.seeds(margin, deviations), np.random.default_rng(0)
-
-    def power(n):
-        draws = [rng.normal(mean, s, (20_000, n)) for mean, s in zip((margin, 0), deviations, strict=True)]
-        return np.mean(stats.ttest_ind(*draws, axis=1, equal_var=False).pvalue < 0.05)
-
-    assert power(needed - 1) < 0.8 <= power(needed)
-
-
 def test_differences_that_the_papers_state_follow_from_the_printed_numbers():
     """Xu 2023: "about 25%, 13%, 4%, 7%, 12%"; Piran 2024, whose text says 3.1; Koromilas 2025, Table V."""
     xu = opened(X + "table2")

@@ -75,13 +75,6 @@ def test_differences_are_paired_by_seed():
     assert difference(found, *study.cells, "other").seeds == 0
 
 
-def test_measures_in_per_cent_are_judged_in_per_cent():
-    claim = Within(**KEYS, cells={"f": "a"}, low=49, high=51)
-    study = study_of([{"f": "a"}], [claim], measures=(Measure(name="m", percent=True),))
-    verdict = claim.judge(found_of(study, [[0.499, 0.5, 0.501]]))
-    assert verdict[:2] == (HOLDS, "f a: +50.00 ± 0.25, 3 seeds")
-
-
 A_B = [{"f": "a"}, {"f": "b"}]
 ABOVE = Above(**KEYS, cells={"f": "a"}, than=({"f": "b"},))
 
@@ -212,15 +205,6 @@ def test_a_cell_that_is_not_trained_decides_nothing(named, answer):
     cells = [raw.cells[0], dataclasses.replace(raw.cells[1], task=Baseline(config=CONFIG, row="raw input"))]
     raw = dataclasses.replace(raw, cells=cells)  # whether training helps is what is asked
     assert ABOVE.judge(Found(raw, values, not_trained={"f a": ("m",)})).answer == HOLDS
-
-
-def test_above_compares_cells_with_the_same_other_factors():
-    factors = [{"f": f, "k": k} for f in "ab" for k in (2, 4)]
-    pairs = [(a.name, b.name) for [(a, b)] in ABOVE.about(study_of(factors, [ABOVE]))]
-    assert pairs == [(f"f a, k {k}", f"f b, k {k}") for k in (2, 4)]
-    # A cell is not compared with itself, nor with one that is not there.
-    everything = Above(**KEYS, cells={}, than=({"f": "a"},))
-    assert [a.name for [(a, _)] in everything.about(study_of(factors[1:], [everything]))] == ["f b, k 4"]
 
 
 LINE = [{"f": "a", "k": k} for k in (8, 2, 4)]  # in no order

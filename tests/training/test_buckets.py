@@ -1,7 +1,6 @@
 """Buckets: paths, files, data and checkpoints on a local server of Google Cloud Storage."""
 
 import json
-import sys
 from pathlib import Path
 
 import bucket_server
@@ -9,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mvcl import _buckets, _files, _lazy, cli, data, training
+from mvcl import _buckets, _files, cli, data, training
 from mvcl.training._folder import claim
 from mvcl.training._session import Clock, Log
 
@@ -36,17 +35,6 @@ def test_raises_on_other_schemes(given, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"paths are local or start with gs://, not with \w+:/"):
         _buckets.path(Path(given))
     assert cli.main(["report", given]) == 2
-    assert not list(tmp_path.iterdir())
-
-
-def test_the_extra_is_named(monkeypatch, tmp_path, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(sys.modules, "gcsfs", None)
-    _buckets._reach.cache_clear()
-    with pytest.raises(_lazy.MissingExtra, match=r"^gs://b needs gcsfs: pip install 'mvcl\[bucket\]'$"):
-        _buckets.path("gs://b/run")
-    assert cli.main(["report", "gs://b/run"]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
     assert not list(tmp_path.iterdir())
 
 

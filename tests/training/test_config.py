@@ -80,13 +80,6 @@ def test_raises_on_fields_that_do_not_fit():
         training.check(Config(objective=losses.nt_xent, views=Views(k=4)))
 
 
-def test_free_fields_are_those_without_effect_on_the_network():
-    resume, seeds = training.free("resume"), training.free("seeds")
-    assert {"train.log_every", "train.threads", "mesh", "checkpoint"} < set(resume) & set(seeds)
-    assert set(resume) - set(seeds) == {"data.directory", "data.path", "evaluation"}
-    assert set(seeds) - set(resume) == {"train.seed"}
-
-
 def test_strategies_of_shidani():
     growing = Config(views=Views(k=8), train=Train(batch_size=4096))
     assert growing.examples == 4096
@@ -118,14 +111,6 @@ def test_fixed_budget_of_koromilas():
 
     for devices in (1, 8, 256):
         assert [examples(k, 256, devices) for k in range(2, 9)] == [128, 85, 64, 51, 42, 36, 32]
-
-
-def test_a_fixed_budget_has_the_same_batch_on_several_devices(tiny):
-    fixed = {"views.strategy": "fixed", "views.reference_views": 1, "train.batch_size": 64}
-    config = changed(tiny, fixed | {"data.examples": 96, "views.k": 3})
-    one, eight = (training.prepare(changed(config, {"mesh.data": devices})) for devices in (1, 8))
-    assert one.config.examples == eight.config.examples == 21
-    assert one.program.steps_per_epoch == eight.program.steps_per_epoch
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,11 @@ import errno
 import json
 from functools import partialmethod
 from multiprocessing.queues import Queue
-from types import SimpleNamespace
 
 import pytest
 
 from mvcl import _files
-from mvcl.training import Config, Train, _cost, _folder, _session
+from mvcl.training import _cost, _folder, _session
 
 
 @pytest.fixture
@@ -148,16 +147,6 @@ def test_goes_on_where_tensorboard_cannot_write(tmp_path, monkeypatch):
         log.row(step, VALUES)
     assert len(rows(tmp_path)) == 8
     log.close()
-
-
-@pytest.mark.parametrize(
-    ("precision", "peak", "speed"), [("auto", None, 12), ("float32", None, None), ("float32", 1.0, 12)]
-)
-def test_utilisation_needs_the_peak_in_the_precision_of_the_run(monkeypatch, precision, peak, speed):
-    for name, value in (("peak_flops", 8.0), ("step_flops", 2.0), ("abstract_batch", None)):
-        monkeypatch.setattr(_cost, name, lambda *_, value=value: value)
-    config = Config(train=Train(precision=precision, peak_tflops=peak))
-    assert _cost.full_speed(SimpleNamespace(mesh=SimpleNamespace(size=3)), config, None) == speed
 
 
 def test_scores_are_read_from_the_log(clock, tmp_path):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from parametrize import some
 
-from mvcl import augment, data, losses, methods, models, report, training
+from mvcl import augment, data, losses, methods, models, training
 from mvcl.studies import changed
 from mvcl.training import Mesh, Views, _run
 
@@ -98,24 +98,6 @@ def test_the_teacher_embeds_the_global_views_only(crops, targets):
     z = np.stack([network.head(network.encoder(view)) for view in run.program.views(batch)])
     _, values = run.program.step(state, batch)
     np.testing.assert_allclose(values["loss"], targets * config.objective(z), rtol=1e-5)
-
-
-@pytest.mark.exhaustive
-def test_the_whole_run_is_evaluated_embedded_and_shown(crops, tmp_path):
-    """Evaluation uses the global size; the report shows each view at its own."""
-    table = training.train(crops, tmp_path)
-    assert list(table) == ["trained encoder", "untrained encoder", "raw input"]
-    with np.load(tmp_path / "views.npz", allow_pickle=False) as found:
-        assert found["views"].shape == (8, 5, 16, 16, 3)
-        assert found["sizes"].tolist() == [16, 16, 8, 8, 8]
-        assert found["view_names"].tolist() == ["global 1", "global 2", "local 1", "local 2", "local 3"]
-        assert found["views"][:, 2:, :8, :8].std() > 10
-        assert not found["views"][:, 2:, 8:].any()
-    report.write_report([tmp_path], tmp_path / "r.html")
-    assert "local 3" in (tmp_path / "r.html").read_text()
-    for views, shape in ((1, (32, 1, 4)), (5, (32, 5, 4))):
-        run, state = training.open_run(tmp_path)
-        assert training.embed(run, state, "test", tmp_path / "z.npz", views=views)[0] == shape
 
 
 @pytest.mark.parametrize(

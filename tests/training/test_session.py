@@ -78,16 +78,6 @@ def test_pending_checkpoints_are_waited_for(tmp_path, monkeypatch, error, proces
     assert bool(session.closed) == waits
 
 
-def test_a_page_that_cannot_be_written_is_logged_by_the_first_process(tmp_path, capsys):
-    session = session_of(tmp_path)
-    session._page = lambda: 1 / 0
-    session._write_page()  # without a log it is another process
-    assert capsys.readouterr().out == ""
-    session.log = object()
-    session._write_page()
-    assert "the report was not written: ZeroDivisionError" in capsys.readouterr().out
-
-
 MESH = Mesh(np.asarray(jax.devices()[:1]).reshape(1, 1), ("data", "fsdp"))
 
 

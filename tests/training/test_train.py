@@ -113,12 +113,6 @@ def test_a_lock_held_for_a_moment_is_waited_for_and_one_that_stays_shortly(tiny,
     assert 0 < sum(waits) < 1
 
 
-def test_raises_on_a_read_only_folder(tiny, tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match="is not writable"):
-        training.train(tiny, tmp_path / "file" / "run")
-
-
 def test_a_non_finite_loss_ends_the_run(tiny, tmp_path):
     far = changed(tiny, {"optimizer": training.Sgd(learning_rate=1e38)})
     with pytest.raises(training.Diverged, match=r"the loss is (nan|inf) at step 2; there is no checkpoint"):
