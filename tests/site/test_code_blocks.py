@@ -41,7 +41,7 @@ SHORT += " --head.out 8 --evaluation.draws 2"
 SLOW = {"docs/design/losses.md", "docs/design/transport.md", "docs/how_to/evaluation.md"}
 # Pages whose Python blocks compile many objectives, and pages with commands that import studies and data sets.
 SECONDS = {"README.md", "docs/how_to/arrays.md", "docs/how_to/beyond.md", "docs/how_to/ott.md"}
-SECONDS |= {"docs/reference/objectives.md"}
+SECONDS |= {"docs/how_to/studies.md", "docs/reference/objectives.md"}
 STUDIES = {"docs/how_to/studies.md", "docs/studies/README.md", "docs/how_to/data.md"}
 
 
