@@ -2,7 +2,7 @@
 
     python -m benchmarks.overhead                    # every size
     python -m benchmarks.overhead --only 64,4 16,5   # some sizes, n,k
-    python -m benchmarks.overhead --convolutions     # convolutions on a CPU beside XLA's
+    python -m benchmarks.overhead --convolutions --torch PYTHON   # convolutions on a CPU beside PyTorch's
 
 The programs are the library's own training steps (`mvcl.training.prepare`) of a ConvNet on digits enlarged to 32 x
 32, in float32, with AdamW. For one size they take turns, a step each, in one run. "ratio" is the median over the
@@ -13,12 +13,15 @@ later problems of the step took less than the first, in all. "one by one" is M3G
 from zeros.
 
 Convolutions: milliseconds of CPU time, all threads together, of value and gradient, the least of several turns; of
-layers alone and of networks with batch norm. "XLA" has XLA's gradients.
+layers alone and of networks with batch norm. "XLA" has XLA's gradients. PYTHON has torch, in both layouts.
 """
 
 import argparse
+import json
 import statistics
+import subprocess
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -134,19 +137,32 @@ def _convolution(kind: str, sizes: Any) -> Any:
     return lambda: jax.block_until_ready(program(params, x))
 
 
-def convolutions(turns: int) -> None:
+def convolutions(torch: str | None, turns: int) -> None:
     """Print the table of convolutions."""
+    command = [torch, str(Path(__file__).with_name("overhead_torch.py"))] if torch else []
+    pipe = subprocess.PIPE
+    other: Any = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) if command else None
+
+    def seconds(run: Any) -> float:
+        if callable(run):
+            return timed(run)
+        print(json.dumps(run), file=other.stdin, flush=True)
+        return float(other.stdout.readline())
+
     rows = [("layer", "x".join(map(str, sizes)), sizes) for sizes in LAYERS]
     rows += [("network", name, sizes) for name, sizes in NETWORKS.items()]
-    print("| images x side x channels x features x kernel x stride | ours | XLA |")
-    print("| --- | ---: | ---: |", flush=True)
+    print("| images x side x channels x features x kernel x stride | ours | XLA | PyTorch | channels last |")
+    print("| --- | ---: | ---: | ---: | ---: |", flush=True)
     for kind, name, sizes in rows:
         programs = [_convolution(kind, sizes)]
         with models.xla_convolutions():
             programs += [_convolution(kind, sizes)]
-        found = [[timed(run) for run in programs] for _ in range(turns + 1)][1:]
+        programs += [{kind: sizes, "last": last} for last in (False, True) if other]
+        found = [[seconds(run) for run in programs] for _ in range(turns + 1)][1:]
         least = [f"{1e3 * min(of):.0f}" for of in zip(*found)]
-        print(f"| {name} | {' | '.join(least)} |", flush=True)
+        print(f"| {name} | " + " | ".join(least + ["-"] * (4 - len(least))) + " |", flush=True)
+    if other is not None:
+        other.terminate()
 
 
 def main() -> None:
@@ -158,10 +174,13 @@ def main() -> None:
     parser.add_argument(
         "--convolutions", action="store_true", help="the table of convolutions in place of all"
     )
+    parser.add_argument(
+        "--torch", metavar="PYTHON", help="with --convolutions, an interpreter that has torch"
+    )
     parser.add_argument("--turns", type=int, default=5, help="with --convolutions")
     arguments = parser.parse_args()
     if arguments.convolutions:
-        convolutions(arguments.turns)
+        convolutions(arguments.torch, arguments.turns)
         return
     sizes = SIZES
     if arguments.only:

@@ -11,7 +11,6 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 from jax.custom_derivatives import SymbolicZero
 from jax.typing import DTypeLike
@@ -22,6 +21,7 @@ Norm = Literal["batch", "group"]
 Activation = Literal["relu", "gelu"]
 PATCHES = 2**18
 """Numbers in the patches of a block of images that fit a core's cache."""
+_FEW = 8  # channels of an image, whose patches of 3 x 3 are small beside a layer's output
 
 he_fan_out = nnx.initializers.variance_scaling(2.0, "fan_out", "normal")  # He 2015, as torchvision's ResNet
 he_fan_in = nnx.initializers.variance_scaling(2.0, "fan_in", "truncated_normal")
@@ -103,6 +103,8 @@ def convolve(
     )
     if jax.default_backend() != "cpu" or not _PATCHES.get() or max(kernel.shape[:-2]) > 3:
         return run(x, kernel)
+    if kernel.shape[-2] < _FEW:  # the value too: it shares the patches with the kernel's gradient
+        return _of_patches(x, kernel, strides, padding)
 
     def derivative(primals: Any, tangents: Any) -> Any:
         (x, kernel), (dx, dkernel) = primals, tangents
@@ -131,23 +133,23 @@ def _of_patches(
     flat = kernel.astype(dtype).reshape(-1, features)
     length, count = len(flat), len(x)
 
-    @partial(jax.checkpoint, prevent_cse=False)
     def block(x: jax.Array, flat: jax.Array) -> jax.Array:
-        wide = jnp.pad(x.astype(dtype), ((0, 0), *padding, (0, 0)))
-        ends = [side - size + 1 for side, size in zip(wide.shape[1:-1], sizes)]
-        taps = [
-            wide[(slice(None), *(slice(at, at + end, s) for at, end, s in zip(place, ends, strides)))]
-            for place in np.ndindex(*sizes)
-        ]
-        # Without the barrier the patches are computed again for each row and column of the product.
-        patches = jax.lax.optimization_barrier(jnp.concatenate(taps, axis=-1))
+        patches = jnp.pad(x.astype(dtype), ((0, 0), *padding, (0, 0)))
+        for axis in range(len(sizes), 0, -1):
+            size, stride, side = sizes[axis - 1], strides[axis - 1], patches.shape[axis]
+            taps = [
+                jax.lax.slice_in_dim(patches, at, side - size + 1 + at, stride, axis) for at in range(size)
+            ]
+            # Without the barrier the patches are computed again for each row and column of the product.
+            patches = jax.lax.optimization_barrier(jnp.concatenate(taps, axis=-1))
         return (patches.reshape(-1, length) @ flat).reshape(*patches.shape[:-1], features).astype(x.dtype)
 
     places = math.prod(-(-side // stride) for side, stride in zip(x.shape[1:-1], strides))
-    most = count if channels < 8 or length == channels else max(PATCHES // (places * length), 8)
+    most = max(PATCHES // (places * length), 8)
     images = max(n for n in range(1, min(most, count) + 1) if count % n == 0)
-    if images in (1, count):
+    if channels < _FEW or length == channels or images in (1, count):
         return block(x, flat)
+    block = jax.checkpoint(block, prevent_cse=False)
     # One device reads blocks of images that lie together; several, whose images lie together, blocks across them.
     first = jax.device_count() == 1
     shape = (count // images, images) if first else (images, count // images)
