@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -34,8 +33,14 @@ def track(
             yield item
             passed = time.monotonic() - started
             rate = done / max(passed, 1e-9)
-            speed = f"{rate:,.0f}/s" if rate >= 100 else f"{rate:.3g}/s"
-            speed = f" {unit}, {speed if rate >= 1 else f'{1 / rate:.3g} s each'}"
+            speed = (
+                f"{rate:,.0f}/s"
+                if rate >= 100
+                else f"{rate:.3g}/s"
+                if rate >= 1
+                else f"{1 / rate:.3g} s each"
+            )
+            speed = f" {unit}, {speed}"
             if task is not None:
                 _state.bars.update(task, completed=done, rate=speed)
             elif time.monotonic() >= _state.due:
@@ -46,10 +51,8 @@ def track(
 
 @contextmanager
 def during(what: str, total: int | None = None, unit: str = "") -> Iterator[int | None]:
-    """Context of work, such as compiling; the value is the number of its line on a terminal.
-
-    In a file, work of many seconds that wrote nothing has a line at its end.
-    """
+    """Context of work, such as compiling; the value is the number of its line on a terminal. In a file, work of many
+    seconds that wrote nothing has a line at its end."""
     if _state.check is not None:
         _state.check()
     outermost, started = not _state.names, time.monotonic()
@@ -108,10 +111,7 @@ def silence() -> None:
 
 @contextmanager
 def checked(check: Callable[[], None]) -> Iterator[None]:
-    """Context in which `check` is called before each item of `track` and at the start of each `during`.
-
-    An exception that it raises ends the work there.
-    """
+    """Context in which `check` is called before each item of `track` and at the start of each `during`."""
     before, _state.check = _state.check, check
     try:
         yield
@@ -121,11 +121,9 @@ def checked(check: Callable[[], None]) -> Iterator[None]:
 
 def duration(seconds: float) -> str:
     """A duration in words: 12 s, 3m05s, 2h07m, 3 days 2h07m."""
-    whole = timedelta(seconds=round(seconds))
-    minutes, seconds = divmod(whole.seconds, 60)
+    minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    if whole.days:
-        return f"{whole.days} days {hours}h{minutes:02d}m"
-    if hours:
-        return f"{hours}h{minutes:02d}m"
-    return f"{minutes}m{int(seconds):02d}s" if minutes else f"{int(seconds)} s"
+    days, hours = divmod(hours, 24)
+    if days or hours:
+        return f"{days} days " * (days > 0) + f"{hours}h{minutes:02d}m"
+    return f"{minutes}m{rest:02d}s" if minutes else f"{rest} s"

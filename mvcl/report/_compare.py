@@ -121,9 +121,9 @@ def changed(runs: Sequence[Run], of: Sequence[Group]) -> dict[str, list[str]]:
 
 
 def _fields(run: Run) -> tuple[int | None, dict[str, Any]]:
-    """The seed of a run, and the fields of its configuration in which the runs of a group are equal."""
-    seed, free = run.fields.get("train.seed"), training.free("seeds")  # these change no result
-    rest = {field: value for field, value in run.fields.items() if not field.startswith(free)}
+    """The seed of a run, and what the runs of a group have in common: other fields, and digests of the user's code."""
+    fields, free = training.flatten(run.config) | training.digests(run.config), training.free("seeds")
+    seed, rest = fields.get("train.seed"), {f: x for f, x in fields.items() if not f.startswith(free)}
     return seed if type(seed) is int else None, rest
 
 

@@ -45,7 +45,7 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> Path:
         _several_runs(runs, names) if several else _one_run(runs[0], names[0]),
         several=several,
         protocols=_compare.protocols(runs, names),
-        pairs=_pairs(runs, names),
+        pairs=_pairs(runs, names) if any(run.refreshes for run in runs) else [],
         missing=[(n, *item) for n, run in of for item in run.missing if not several or item[0] != IMAGES],
         times=[(name, run.time) for name, run in of if run.time],
         configs=[(name, run.config) for name, run in zip(names, runs) if run.config],

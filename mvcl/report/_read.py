@@ -29,9 +29,6 @@ class Run:
     path: Path
     missing: list[tuple[str, str, str]]  # what, why, and what to do
     config: dict[str, Any] | None = None
-    fields: dict[str, Any] = field(
-        default_factory=dict
-    )  # of the configuration, with digests of the user's code
     log: pd.DataFrame = field(default_factory=pd.DataFrame)  # by step; infinite where a number was not finite
     step: int | None = None  # of the evaluation
     evaluation: pd.DataFrame = field(default_factory=partial(pd.DataFrame, columns=_RESULT))
@@ -81,8 +78,7 @@ def read_run(path: Path) -> Run:
         except Exception as error:  # a damaged file may raise anything; the page shows it
             reason = " ".join(str(error).removeprefix(f"{file} ").split())
             missing.append((what, f"{name} cannot be read ({type(error).__name__}: {reason})", remedy))
-    config = found.get("config", {})
-    return Run(path, missing, fields=training.flatten(config) | training.digests(config), **found)
+    return Run(path, missing, **found)
 
 
 def is_locked(path: Path) -> bool:

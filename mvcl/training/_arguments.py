@@ -16,7 +16,7 @@ from mvcl import augment, data, evaluation, losses, methods, models, transport
 from mvcl._configs import hint
 from mvcl.training import _optimizers
 from mvcl.training._config import Config
-from mvcl.training._serialise import PLAIN, defaults, is_function, parts, rebuild, replace_at
+from mvcl.training._serialise import PLAIN, defaults, parts, rebuild, replace_at
 
 
 def _chosen(named: Callable[..., Any]) -> Any:
@@ -107,7 +107,7 @@ registry = ConstructorRegistry()
 
 @registry.struct_rule
 def _of_function(info: StructTypeInfo) -> StructConstructorSpec | None:
-    if not is_function(info.default) or (part := parts(info.default)) is None:
+    if dataclasses.is_dataclass(info.default) or (part := parts(info.default)) is None:
         return None
     named, found = part
     hints = typing.get_type_hints(named)
@@ -116,7 +116,7 @@ def _of_function(info: StructTypeInfo) -> StructConstructorSpec | None:
     fields, fixed = [], dict(found)
     for name, default in defaults(named, losses.is_higher_order(named)).items():
         value = found[name]
-        kind = Callable[..., Any] if is_function(value) else _kind(hints.get(name, type(default)))
+        kind = Callable[..., Any] if callable(value) else _kind(hints.get(name, type(default)))
         if dataclasses.is_dataclass(value):  # its fields are options, such as the weights of a transport cost
             kind = type(value)
         if kind is not None:

@@ -2,9 +2,7 @@
 
 import dataclasses
 import operator
-from typing import Any, Literal
-
-import jax
+from typing import Literal
 
 from mvcl import augment, losses, methods, models
 from mvcl.augment import Policy
@@ -13,13 +11,9 @@ from mvcl.evaluation import Classification, Evaluation, Unevaluated
 from mvcl.training._optimizers import AdamW, Optimizer
 
 # Metadata of a field that may differ where configs are compared, see `free`; and that compiled functions do not read.
+# `least`, see `check`, is the least value.
 _FREE = {"resume": True, "seeds": True}
 _UNREAD = {"unread": True}
-
-
-def _at_least(least: float, default: float | None, **metadata: bool) -> Any:
-    """A field whose value is None or at least so much, see `check`."""
-    return dataclasses.field(default=default, metadata={"least": least, **metadata})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,7 +39,7 @@ class Views:
     """`growing` has n = batch_size examples for every k; `fixed` keeps the number of views n*k at
     batch_size * reference_views: n = batch_size * reference_views / k, rounded down. A learning rate with a
     reference_batch is scaled by this n."""
-    reference_views: int = _at_least(1, 2)
+    reference_views: int = dataclasses.field(default=2, metadata={"least": 1})
     """Views per example at which `fixed` has n = batch_size: 2 as in Shidani 2024 (4096 examples of 2 views); 1 for
     Koromilas 2025 (256 images are 64 examples of 4 views)."""
 
@@ -58,7 +52,7 @@ class Train:
     """Seed of parameters, order and views."""
     epochs: float = 100.0
     """Passes over the training split."""
-    steps: int | None = _at_least(1, None)
+    steps: int | None = dataclasses.field(default=None, metadata={"least": 1})
     """Number of steps; overrides `epochs`."""
     batch_size: int = 256
     """Examples of a global batch, over all devices and processes. Smaller data are one batch."""
@@ -76,19 +70,19 @@ class Train:
     """Folder of a run whose encoder initialises the encoder; for methods simclr and supervised."""
     ema: float = 0.0
     """Decay of an exponential moving average of the parameters, which is then evaluated; 0 for none."""
-    log_every: int = _at_least(1, 10, **_FREE)
+    log_every: int = dataclasses.field(default=10, metadata=_FREE | {"least": 1})
     """Steps between log lines."""
-    evaluate_every: float = _at_least(0, 10.0, **_UNREAD)
+    evaluate_every: float = dataclasses.field(default=10.0, metadata=_UNREAD | {"least": 0})
     """Epochs between k-NN evaluations during training; 0 evaluates only at the end."""
-    geometry_every: float = _at_least(0, 0.0, **_FREE, **_UNREAD)
+    geometry_every: float = dataclasses.field(default=0.0, metadata=_FREE | _UNREAD | {"least": 0})
     """Epochs between logs of alignment, uniformity, effective rank and cosines of the views of test examples, at
     encoder and head; 0: never. `mvcl geometry RUN` measures more of the trained network."""
-    threads: int = _at_least(1, 4, **_FREE, **_UNREAD)
+    threads: int = dataclasses.field(default=4, metadata=_FREE | _UNREAD | {"least": 1})
     """Host threads that read and decode batches."""
-    corrupt_limit: int = _at_least(0, 10, **_FREE, **_UNREAD)
+    corrupt_limit: int = dataclasses.field(default=10, metadata=_FREE | _UNREAD | {"least": 0})
     """Number of unreadable examples to skip, each counted once; one more stops the run with an error that names
     it. In training another example replaces each."""
-    stall_seconds: float = _at_least(0, 600.0, **_FREE, **_UNREAD)
+    stall_seconds: float = dataclasses.field(default=600.0, metadata=_FREE | _UNREAD | {"least": 0})
     """Seconds to wait for a batch before the run stops with an error that names the file being read; 0: no limit."""
     peak_tflops: float | None = dataclasses.field(default=None, metadata=_FREE | _UNREAD)
     """Peak TFLOP/s of one device in the run's precision, for the utilisation in the log. None uses a table of TPUs
@@ -99,28 +93,22 @@ class Train:
 class Mesh:
     """Axes of the device mesh."""
 
-    slices: int = _at_least(1, 1)
+    slices: int = dataclasses.field(default=1, metadata={"least": 1})
     """TPU slices that a data-centre network joins, of slices * data * fsdp devices in all. The batch is split over
     them; parameters are split inside each. On CPU and GPU, equal groups of consecutive devices count as slices."""
     data: int = -1
     """Devices of a slice over which the batch is split; -1 for all remaining."""
-    fsdp: int = _at_least(1, 1)
+    fsdp: int = dataclasses.field(default=1, metadata={"least": 1})
     """Devices of a slice over which parameters and optimiser state are split; the batch is split over them too."""
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Numbers of `slices`, `data` and `fsdp`."""
-        rest = max(jax.device_count() // (self.slices * self.fsdp), 1)
-        return self.slices, rest if self.data == -1 else self.data, self.fsdp
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Checkpoint:
     """Checkpoint interval and number kept."""
 
-    every_steps: int = _at_least(1, 200)
+    every_steps: int = dataclasses.field(default=200, metadata={"least": 1})
     """Steps between checkpoints; one is always written at the end and on SIGTERM."""
-    keep: int = _at_least(1, 2)
+    keep: int = dataclasses.field(default=2, metadata={"least": 1})
     """Number of newest checkpoints to keep, besides the best."""
 
 

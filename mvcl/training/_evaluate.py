@@ -59,7 +59,14 @@ def evaluated(
             _files.write_whole(folder / name, json.dumps(content, indent=2, default=dataclasses.asdict))
 
     if "trained encoder" not in table:
-        table["trained encoder"], score = _trained(run, state, workdir, reading)
+        features, splits = encode_readable(run, state, reading, "trained encoder")
+        score = protocol.score(features, splits) if protocol.scored else None
+        crops = augmented(run, state, reading)
+        table["trained encoder"] = protocol.measure_trained(features, splits, crops, folder)
+        if folder is not None and features:
+            last = protocol.splits(tuple(run.splits))[-1]
+            arrays = {"labels": splits[last].labels, "class_names": splits[last].class_names}
+            _files.save_arrays(folder / "embeddings.npz", features=features[last], **arrays)
         write(_UNFINISHED)
     for row in BASELINES if protocol.compared else ():
         if row not in table:
@@ -112,23 +119,6 @@ def saved(run: Run, workdir: Path, step: int, name: str = _FILE) -> tuple[Table,
         return table, (str(name), float(value)) if name else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-
-
-def _trained(
-    run: Run, state: _program.State, workdir: Path | None, reading: data.Reading
-) -> tuple[list[evaluation.Result], Score | None]:
-    """The row of the trained encoder, and its score; with `workdir`, also its embeddings and the protocol's files."""
-    protocol = run.config.evaluation
-    features, splits = encode_readable(run, state, reading, "trained encoder")
-    found = protocol.score(features, splits) if protocol.scored else None
-    folder = workdir if jax.process_index() == 0 else None
-    results = protocol.measure_trained(features, splits, augmented(run, state, reading), folder)
-    if folder is not None and features:
-        last = protocol.splits(tuple(run.splits))[-1]
-        labels, names = splits[last].labels, np.asarray(splits[last].class_names)
-        arrays = {"features": features[last], "labels": labels, "class_names": names}
-        _files.save_arrays(folder / "embeddings.npz", **arrays)
-    return results, found
 
 
 def encode(

@@ -44,10 +44,7 @@ def join(flags: Distributed = Distributed()) -> None:
     """Connect to the other processes of the run, if any; call before any other use of jax.
 
     Flags override JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID; these override what jax detects:
-    a TPU pod, SLURM or Open MPI. Only process 0 reports progress.
-
-    Raises:
-      ValueError: flags or variables are incomplete or contradict each other.
+    a TPU pod, SLURM or Open MPI. Only process 0 reports progress. `ValueError` for incomplete or contradicting values.
     """
     address = flags.coordinator_address or os.environ.get("JAX_COORDINATOR_ADDRESS")
     numbers, scheduler = [flags.num_processes, flags.process_id], None
@@ -66,9 +63,7 @@ def join(flags: Distributed = Distributed()) -> None:
                 f"--distributed.process-id must be 0 to {count - 1} for {count} processes, got {rank}"
             )
     elif numbers != [None, None]:
-        raise ValueError(
-            "--distributed.num-processes and --distributed.process-id need --distributed.coordinator-address"
-        )
+        raise ValueError("--distributed.num-processes and process-id need --distributed.coordinator-address")
     elif (scheduler := cluster(os.environ)) is None:
         return
     if jax.distributed.is_initialized():
@@ -111,9 +106,8 @@ class LostProcess(RuntimeError):
 
 # Patterns in the errors of gloo, NCCL and jax's coordination service after a connection is lost.
 _SIGNS_OF_LOSS = re.compile(
-    r"gloo|connection (was )?(closed|reset|refused|aborted)|broken pipe|socket closed|peer|UNAVAILABLE|"
-    r"coordination service|barrier|heartbeat|task.*(disconnect|died|unhealthy)",
-    re.IGNORECASE,
+    r"(?i)gloo|connection (was )?(closed|reset|refused|aborted)|broken pipe|socket closed|peer|UNAVAILABLE|"
+    r"coordination service|barrier|heartbeat|task.*(disconnect|died|unhealthy)"
 )
 
 

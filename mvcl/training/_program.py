@@ -268,8 +268,9 @@ def make_mesh(options: _config.Mesh) -> Mesh:
     network, and the gradient's all-reduce is the one collective of the parameters that crosses slices. `ValueError` if
     there are too few devices, or other slices than mesh.slices.
     """
-    slices, data, fsdp = options.shape
-    used, available = slices * data * fsdp, jax.device_count()
+    slices, fsdp, available = options.slices, options.fsdp, jax.device_count()
+    data = max(available // (slices * fsdp), 1) if options.data == -1 else options.data
+    used = slices * data * fsdp
     if used > available or (jax.process_count() > 1 and used != available):
         raise ValueError(
             f"mesh.slices * mesh.data * mesh.fsdp = {slices} * {data} * {fsdp} devices, but there are {available}"

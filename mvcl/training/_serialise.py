@@ -34,20 +34,14 @@ _own: dict[str, Any] = {}
 _PUBLIC = (augment, data, evaluation, losses, methods, models, transport)
 
 
-def is_function(value: Any) -> bool:
-    """Whether a config's value is a function or a `functools.partial` of one."""
-    return isinstance(value, functools.partial) or inspect.isroutine(value)
-
-
 def parts(value: Any) -> tuple[Any, dict[str, Any]] | None:
     """The function or class of a part of a config, and all its options with their values; None for a plain value.
 
     For the result of a higher-order function: that function and its arguments, such as `all_pairs` and `pair`.
-    `ValueError` if an option is positional or unknown.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return type(value), {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    if not is_function(value):
+    if not (isinstance(value, functools.partial) or inspect.isroutine(value)):
         return None
     inner, given = losses.unwrap(value)
     named = losses.higher_order(inner) or inner
@@ -87,7 +81,7 @@ def replace_at(node: Any, path: Sequence[str], value: Any) -> Any:
         return value
     named, found = parts(node) or (type(node), {})
     if path[0] not in found:
-        kind = "option" if is_function(node) else "field"
+        kind = "field" if dataclasses.is_dataclass(node) else "option"
         raise ValueError(f"{named.__name__} has no {kind} {path[0]!r} to choose")
     return rebuild(named, found | {path[0]: replace_at(found[path[0]], path[1:], value)})
 
@@ -103,18 +97,14 @@ def to_json(config: Config) -> str:
 
 
 def from_json(text: str, *, encoder_only: bool = False) -> Config:
-    """The inverse of `to_json`. Of code from outside mvcl it imports that of the project's studies only; other code has
-    to be that of a config that this process has loaded or written. With `encoder_only` a source, an objective, an
-    optimiser and an evaluation of other code are replaced by mvcl's: features do not need them.
+    """The inverse of `to_json`; `ValueError` if the text is no such JSON.
 
-    Raises:
-      ValueError: the text is not JSON, or names a class, function or field that does not exist.
+    Of code from outside mvcl it imports that of the project's studies only; other code has to be that of a config that
+    this process has loaded or written. With `encoder_only` a source, an objective, an optimiser and an evaluation of
+    other code are replaced by mvcl's: features do not need them.
     """
     try:
         saved = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"the saved config is not JSON: {error}") from error
-    try:
         found = known() | _of_studies(saved) | _own
         if encoder_only and isinstance(saved, dict):
             instead = tree(Config(objective=losses.all_pairs(losses.info_nce)))
@@ -123,6 +113,8 @@ def from_json(text: str, *, encoder_only: bool = False) -> Config:
                 if digests(saved.get(part)).keys() - found.keys():
                     saved[part] = instead[part] | (features if part == "evaluation" else {})
         config = _build(saved, found)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"the saved config is not JSON: {error}") from error
     except RecursionError as error:
         raise ValueError("the saved config is nested too deeply") from error
     if not isinstance(config, Config):
@@ -194,14 +186,13 @@ def path(named: Any) -> str:
 
 def flatten(node: Any, prefix: str = "") -> dict[str, Any]:
     """The leaves of a `tree` by dotted name; a dataclass or function also has an entry with its import path."""
+    leaves, items = {prefix: node}, {}
     if isinstance(node, dict):
         leaves = {prefix: node.get(TYPE) or node.get(FUNCTION)}
-        items = [(name, value) for name, value in node.items() if name not in (TYPE, FUNCTION, DIGEST)]
+        items = {name: value for name, value in node.items() if name not in (TYPE, FUNCTION, DIGEST)}
     elif isinstance(node, list) and any(isinstance(item, dict) for item in node):
-        leaves, items = {}, [(str(i), item) for i, item in enumerate(node)]
-    else:
-        return {prefix: node}
-    for name, value in items:
+        leaves, items = {}, {str(i): item for i, item in enumerate(node)}
+    for name, value in items.items():
         leaves |= flatten(value, f"{prefix}.{name}" if prefix else name)
     return leaves
 
@@ -219,8 +210,8 @@ def digests(node: Any) -> dict[str, str]:
 def checked(built: Any) -> Any:
     """A function, or a dataclass that was made from JSON; `ValueError` if a field has not its type."""
     hints = typing.get_type_hints(type(built)) if dataclasses.is_dataclass(built) else {}
-    for name in [field.name for field in dataclasses.fields(built)] if hints else ():
-        value, kind = getattr(built, name), hints[name]
+    for field in dataclasses.fields(built) if hints else ():
+        name, value, kind = field.name, getattr(built, field.name), hints[field.name]
         try:
             check_type(value, kind, collection_check_strategy=CollectionCheckStrategy.ALL_ITEMS)
         except TypeCheckError as error:
@@ -232,10 +223,7 @@ def checked(built: Any) -> Any:
 @functools.cache  # a study names the same classes in each of its cells
 def digest(named: Any) -> str:
     """16 hexadecimal digits: a hash of the source of a function, or of a class's methods, and of the user's code that
-    they refer to: functions, classes and plain constants of the user's files, not those of installed packages.
-
-    `ValueError` if a function has no source, as in an interactive session.
-    """
+    they refer to: functions, classes and plain constants of the user's files, not those of installed packages."""
     sources: dict[str, str] = {}
     installed = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
     pending = [named]
@@ -274,13 +262,10 @@ def _names(code: types.CodeType) -> set[str]:
 
 
 def load(source: str | Path) -> Config:
-    """A config of the project, of a Python file, of a saved config.json, or of a run folder.
+    """A config of the project (`mvcl configs` lists them), of a Python file, of a config.json, or of a run folder.
 
     `load("koromilas/cifar")` and `load("FILE.py")` call the file's function `get_config()`,
-    `load("koromilas/cifar:cifar100")` and `load("FILE.py:VARIANT")` the function of that name.
-
-    Args:
-      source: name (`mvcl configs` lists them) or file, with or without a variant, or the folder. A `Path` is no name.
+    `load("koromilas/cifar:cifar100")` and `load("FILE.py:VARIANT")` the function of that name. A `Path` is no name.
 
     Raises:
       ValueError: the config or variant does not exist, does not return a `Config`, or sets an unknown option.
@@ -298,9 +283,7 @@ def load(source: str | Path) -> Config:
     except TypeError as error:
         raise _with_nearest(error, f"{variant}() of {file}") from error
     if not isinstance(config, Config):
-        raise ValueError(
-            f"{variant}() of {file} must return a mvcl.training.Config, got {type(config).__name__}"
-        )
+        raise ValueError(f"{variant}() of {file} must return a training.Config, got {type(config).__name__}")
     with _files.naming(file):
         tree(config)  # raises for a value that cannot be saved; its own code is known from now on
     return config

@@ -5,7 +5,7 @@ import math
 import os
 import tempfile
 import time
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -39,7 +39,7 @@ class Clock:
     """Seconds of a run by phase, over all its sessions: of the innermost that is entered, `other` outside of all."""
 
     def __init__(self) -> None:
-        self._seconds: dict[str, float] = defaultdict(float)
+        self._seconds: Any = Counter()
         self._doing, self._last = ["other"], time.monotonic()
 
     @contextmanager
@@ -63,9 +63,7 @@ class Clock:
     def resume(self, path: Path) -> None:
         """Add the seconds of earlier sessions; nothing of a missing or damaged file."""
         with suppress(OSError, ValueError, TypeError, AttributeError):
-            earlier = {str(name): float(value) for name, value in json.loads(path.read_text()).items()}
-            for name, value in earlier.items():
-                self._seconds[name] += value
+            self._seconds.update({name: float(x) for name, x in json.loads(path.read_text()).items()})
 
     def write(self, path: Path) -> None:
         """Write the seconds for `resume`."""
@@ -79,21 +77,14 @@ class Log:
     A bucket's objects cannot grow: its log is written to a temporary folder, which `upload` copies.
     """
 
-    def __init__(
-        self,
-        workdir: Path,
-        clock: Clock,
-        *,
-        step: int,
-        steps: int,
-        views: int,
-        full_speed: float | None = None,
-    ) -> None:
-        """Add to the log of a folder, which ends at `step`; of `views` in a step, `full_speed` in steps per second."""
+    def __init__(self, workdir: Path, clock: Clock, run: Run, step: int) -> None:
+        """Add to the log of a folder, which ends at `step`."""
         from tensorboardX import SummaryWriter  # takes half a second with the clients of cloud storage
 
-        self._workdir, self._clock, self._steps, self._views = workdir, clock, steps, views
-        self._full_speed, self._folder, rows = full_speed, workdir, workdir / _folder.LOG
+        self._workdir, self._clock, self._steps = workdir, clock, run.program.steps
+        self._views = run.config.examples * run.config.views.k  # of a step
+        self._full_speed = full_speed(run.program, run.config, run.outline)  # steps per second
+        self._folder, rows = workdir, workdir / _folder.LOG
         self._remote = tempfile.TemporaryDirectory(prefix="mvcl_") if _buckets.is_remote(workdir) else None
         if self._remote is not None:
             self._folder = Path(self._remote.name)
@@ -248,7 +239,7 @@ class Session:
 
     def begin(self) -> Table | None:
         """The table of a run that has ended; else None, and process 0 goes on with the log from the session's step."""
-        config, steps, first = self.run.config, self.run.program.steps, jax.process_index() == 0
+        steps, first = self.run.program.steps, jax.process_index() == 0
         ended = None if self.step < steps else _evaluate.saved(self.run, self.workdir, self.step)
         if ended is not None:
             table, score = ended
@@ -261,13 +252,7 @@ class Session:
             _folder.rewind_log(self.workdir, self.step, done=self.step >= steps)
             if scaling := self.run.splits["train"].scaling:  # of tables, for data.scaling_file
                 _files.write_whole(self.workdir / "scaling.json", json.dumps(scaling) + "\n")
-            views, speed = (
-                config.examples * config.views.k,
-                full_speed(self.run.program, config, self.run.outline),
-            )
-            self.log = Log(
-                self.workdir, self.clock, step=self.step, steps=steps, views=views, full_speed=speed
-            )
+            self.log = Log(self.workdir, self.clock, self.run, self.step)
             self.files.callback(self.log.close)
             self.files.callback(self.clock.write, self.workdir / "time.json")
         return None

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import bucket_server
 import numpy as np
@@ -91,14 +92,15 @@ def test_a_run_begins_in_a_new_folder(bucket):
 
 def test_log_is_uploaded_with_a_checkpoint(bucket):
     values = {"loss": 1.0, "effective_rank": 3.0}
-    log = Log(bucket, Clock(), step=0, steps=10, views=2)
+    run = SimpleNamespace(config=training.load("digits"), program=SimpleNamespace(steps=10), outline=None)
+    log = Log(bucket, Clock(), run, 0)
     log.row(1, values)
     assert not (bucket / "metrics.jsonl").exists()
     log.upload()
     assert [json.loads(line)["step"] for line in (bucket / "metrics.jsonl").read_text().splitlines()] == [1]
     log.row(2, values)
     log.close()
-    again = Log(bucket, Clock(), step=2, steps=10, views=2)
+    again = Log(bucket, Clock(), run, 2)
     again.row(3, values)
     again.close()
     steps = [json.loads(line)["step"] for line in (bucket / "metrics.jsonl").read_text().splitlines()]

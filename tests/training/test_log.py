@@ -4,6 +4,8 @@ import errno
 import json
 from functools import partialmethod
 from multiprocessing.queues import Queue
+from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 
@@ -67,7 +69,10 @@ def test_peak_is_that_of_the_longest_name(monkeypatch, kind, tflops):
 
 
 def opened(tmp_path, mine, step=0, full_speed=None):
-    return _session.Log(tmp_path, mine, step=step, steps=100, views=40, full_speed=full_speed)
+    config = SimpleNamespace(examples=10, views=SimpleNamespace(k=4))
+    run = SimpleNamespace(config=config, program=SimpleNamespace(steps=100), outline=None)
+    with mock.patch.object(_session, "full_speed", return_value=full_speed):
+        return _session.Log(tmp_path, mine, run, step)
 
 
 def rows(folder):
