@@ -104,10 +104,8 @@ def local_copy(given: str | os.PathLike[str]) -> Path:
     size = sum(o["size"] for o in objects.values())
     cache.mkdir(parents=True, exist_ok=True)
     if size > (free := shutil.disk_usage(cache).free):
-        raise ValueError(
-            f"{place} has {size / 2**30:.1f} GiB and {cache} has {free / 2**30:.1f} GiB left for a copy; "
-            "set MVCL_CACHE to a larger disk"
-        )
+        sizes = f"{size / 2**30:.1f} GiB and {cache} has {free / 2**30:.1f} GiB left"
+        raise ValueError(f"{place} has {sizes} for a copy; set MVCL_CACHE to a larger disk")
     _progress.line(f"copying {place} ({len(objects)} files, {size / 2**20:,.1f} MiB) to {copy}")
     root = str(place.parent).removeprefix("gs://")
     with tempfile.TemporaryDirectory(dir=cache, prefix=".unfinished_") as temporary:

@@ -144,9 +144,7 @@ def labels(name: str, value: Any, rows: int, num_classes: int) -> None:
         raise ValueError(f"{name} must be {rows} integers, one per row, got {value.dtype}{list(value.shape)}")
     traced = isinstance(value, jax.core.Tracer)
     if not traced and not 0 <= int(value.min()) <= int(value.max()) < num_classes:
-        raise ValueError(
-            f"{name} must be in [0, {num_classes}), got {int(value.min())} to {int(value.max())}"
-        )
+        raise ValueError(f"{name} must be in [0, {num_classes}), got {value.min()} to {value.max()}")
 
 
 def _is_number(value: Any) -> bool:
@@ -180,9 +178,8 @@ def aggregation(name: str, value: str | float) -> float:
     if isinstance(value, str) and value in AGGREGATIONS:
         return AGGREGATIONS[value]
     if not _is_number(value):
-        raise ValueError(
-            f"{name} must be one of {', '.join(map(repr, AGGREGATIONS))} or a number, got {value!r}"
-        )
+        known = ", ".join(map(repr, AGGREGATIONS))
+        raise ValueError(f"{name} must be one of {known} or a number, got {value!r}")
     return float(value)
 
 

@@ -42,9 +42,7 @@ def train(arguments: list[str]) -> None:
     config.json, or the folder of a run. `mvcl train CONFIG --help` describes every field of that config,
     `mvcl train CONFIG --dry-run` estimates FLOPs and memory of a step.
     """
-    path, variant = _configs.find(
-        first(arguments, "mvcl train CONFIG --workdir DIR; `mvcl configs` lists them")
-    )
+    path, variant = _configs.find(first(arguments, "mvcl train CONFIG; `mvcl configs` lists them"))
     config = training.load(path if path.suffix != ".py" else f"{path}:{variant}")
     name = path.parent.name if path.name == "config.json" else path.stem
     name = name if variant == "get_config" else f"{name}-{variant}"
@@ -142,9 +140,8 @@ def finetune(arguments: list[str]) -> None:
         table = evaluation.evaluation_table({"fine-tuned": results})
         print(f"\n{table}\n\nresults: {out / 'results.json'}")
 
-    training.with_config(
-        finetuned, base, f"finetune {run}", rest, "Fine-tune the encoder of a run on labelled images."
-    )
+    what = "Fine-tune the encoder of a run on labelled images."
+    training.with_config(finetuned, base, f"finetune {run}", rest, what)
 
 
 def study(arguments: list[str]) -> int:
@@ -171,12 +168,9 @@ def study(arguments: list[str]) -> int:
         raise ValueError(f"--scale of {file.stem} must be one of {', '.join(functions)}, got {scale!r}")
     made = Annotated[studies.Study, tyro.conf.arg(name="", constructor=functions[scale])]
     fields: list[Any] = [("scale", Literal[tuple(functions)], scale), ("study", made, dataclasses.field())]
-    options: Any = tyro.cli(
-        dataclasses.make_dataclass("Options", fields, bases=(studies.Options,), frozen=True, kw_only=True),
-        args=arguments[1:],
-        prog=f"mvcl study {arguments[0]}",
-        description=_configs.summary(file),
-    )
+    bases, name = (studies.Options,), f"mvcl study {arguments[0]}"
+    kind: Any = dataclasses.make_dataclass("Options", fields, bases=bases, frozen=True, kw_only=True)
+    options = tyro.cli(kind, args=arguments[1:], prog=name, description=_configs.summary(file))
     for name in ("workdir", "write"):
         if ":/" in str(getattr(options, name)):  # a bucket
             raise ValueError(f"--{name} of a study must be a folder on a disk, got {getattr(options, name)}")

@@ -43,9 +43,7 @@ def find(source: str | Path) -> tuple[Path, str]:
     if not file.is_file():
         what = f"no config at {file}" if file.suffix else f"no config {str(source)!r}"
         study = (STUDIES / f"{name}.py").is_file()
-        where = (
-            f"{name} is a study: mvcl study {name}" if study else "`mvcl configs` lists those of the project"
-        )
+        where = f"{name} is a study: mvcl study {name}" if study else "`mvcl configs` lists those there are"
         raise ValueError(f"{what}; {_nearest(name, known)}{where}")
     # Loading the file finds the other errors.
     if file.suffix != ".json" and not re.search(rf"\b{variant}\b", file.read_text(errors="replace")):
@@ -81,11 +79,8 @@ def copy(source: str, out: Path | None) -> tuple[Path, list[str]]:
 def variants(file: Path) -> dict[str, str]:
     """Functions without parameters in a config file, with the first line of each docstring."""
     functions = [node for node in _parsed(file).body if isinstance(node, ast.FunctionDef)]
-    return {
-        node.name: _first_line(node)
-        for node in functions
-        if not node.name.startswith("_") and not ast.unparse(node.args)
-    }
+    shown = [node for node in functions if not node.name.startswith("_") and not ast.unparse(node.args)]
+    return {node.name: _first_line(node) for node in shown}
 
 
 def summary(file: Path) -> str:
@@ -96,10 +91,8 @@ def summary(file: Path) -> str:
 def unknown_variant(config: str, variant: str, known: Iterable[str]) -> ValueError:
     """The error of a config without this variant."""
     known = list(known)
-    return ValueError(
-        f"{config} has no function {variant}() that returns a Config; {hint(variant, known)}"
-        f"It has {', '.join(known) or 'none'}"
-    )
+    what = f"{config} has no function {variant}() that returns a Config"
+    return ValueError(f"{what}; {hint(variant, known)}It has {', '.join(known) or 'none'}")
 
 
 def hint(word: str, known: Iterable[str]) -> str:

@@ -88,11 +88,8 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
 
 def read_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     """The arrays of an .npz file by name; `ValueError` if it is damaged or holds pickled objects."""
-    with (
-        reading(path, ".npz file"),
-        _buckets.path(path).open("rb") as file,
-        np.load(file, allow_pickle=False) as arrays,
-    ):
+    file = _buckets.path(path)
+    with reading(path, ".npz file"), file.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
         return {name: arrays[name] for name in arrays.files}
 
 

@@ -17,9 +17,7 @@ def exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]
     """
     module = sys.modules[package]
     tree = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))
-    blocks = [
-        node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-    ]
+    blocks = [n for n in tree.body if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"]
     homes = {
         alias.asname or alias.name: (str(node.module), alias.name)
         for block in blocks

@@ -77,9 +77,7 @@ def _place(error: Exception) -> str:
     """File and line of the user's own code that is deepest in the traceback; empty if there is none."""
     ours = (str(Path(mvcl.__file__).parent), str(_configs.CONFIGS), sys.base_prefix, sys.prefix, "<")
     frames = traceback.extract_tb(error.__traceback__)
-    own = [
-        frame for frame in frames if not frame.filename.startswith((*ours, *sysconfig.get_paths().values()))
-    ]
+    own = [f for f in frames if not f.filename.startswith((*ours, *sysconfig.get_paths().values()))]
     return f"{own[-1].filename}, line {own[-1].lineno}" if own else ""
 
 

@@ -189,9 +189,8 @@ def cluster_numbers(
             halves = np.array_split(rng.permutation(len(whole)), 2)
             found = [metrics.k_means(whole[half], number, seed=seed)[0] for half in halves]
             centres = [metrics.centres(whole[half], of) for half, of in zip(halves, found)]
-            stability.append(
-                metrics.adjusted_rand_index(*(metrics.nearest_centre(whole, of) for of in centres))
-            )
+            found = [metrics.nearest_centre(whole, of) for of in centres]
+            stability.append(metrics.adjusted_rand_index(*found))
         joint = metrics.k_means(whole, number, seed=seed)[0]
         score = silhouette_score(whole, joint, sample_size=min(len(whole), 2000), random_state=seed)
         rows.append((number, score, np.mean(agreement), np.mean(stability)))

@@ -82,9 +82,8 @@ def _plot(figure: Figure, alt: str) -> Markup:
     stream = io.StringIO()
     with rc_context({"svg.hashsalt": alt}):  # of the ids of its markers and clip paths
         FigureCanvasSVG(figure).print_svg(stream)
-    text = re.sub(
-        r' id="[A-Za-z.0-9]+_\d+"|\n *|<metadata>.*?</metadata>', "", stream.getvalue(), flags=re.DOTALL
-    )
+    unused = r'(?s) id="[A-Za-z.0-9]+_\d+"|\n *|<metadata>.*?</metadata>'
+    text = re.sub(unused, "", stream.getvalue())
     start = Markup('<svg class="plot" role="img" aria-label="{}"').format(alt)
     return start + Markup(text.partition("<svg")[2])
 

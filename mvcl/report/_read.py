@@ -140,10 +140,8 @@ def _refreshes(file: Path) -> dict[str, tuple[list[int], np.ndarray]]:
 def _time(file: Path) -> str:
     """`1h06m: training 75.0 % (50m00s), ...`, the longest phase first; empty without any."""
     seconds = {phase: float(seconds) for phase, seconds in _files.read_json(file).items()}
-    _need(
-        all(0 <= s < 1e12 for s in seconds.values()),
-        f"seconds must be finite and not negative, got {seconds}",
-    )
+    fit = all(0 <= s < 1e12 for s in seconds.values())
+    _need(fit, f"seconds must be finite and not negative, got {seconds}")
     whole, longest = sum(seconds.values()), sorted(seconds.items(), key=lambda phase: -phase[1])
     parts = [f"{phase} {100 * of / whole:.1f} % ({duration(of)})" for phase, of in longest if of > 0]
     return f"{duration(whole)}: {', '.join(parts)}" if seconds else ""

@@ -51,9 +51,8 @@ def _plot_cells(axes: Any, content: dict[str, Any], measure: str) -> None:
     for place, cell in enumerate(cells):
         of = cell["intervals"][measure]
         if of["mean"] is not None:
-            axes.errorbar(
-                [of["mean"]], [place], xerr=_bars([of]), fmt="o", ms=4, capsize=2, color=_COLOURS[0]
-            )
+            bars, colour = _bars([of]), _COLOURS[0]
+            axes.errorbar([of["mean"]], [place], xerr=bars, fmt="o", ms=4, capsize=2, color=colour)
         if content["scale"] == "paper" and measure in cell["printed"]:
             axes.plot([cell["printed"][measure]], [place], "x", color=_COLOURS[1])
     axes.set_yticks(range(len(cells)), [", ".join(map(str, cell["factors"].values())) for cell in cells])

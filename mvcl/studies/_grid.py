@@ -298,9 +298,8 @@ def select(study: Study, factors: Factors) -> tuple[Cell, ...]:
     known = study.cells[0].factors
     if unknown := [name for name in factors if name not in known]:
         raise ValueError(f"cells are chosen by the factors {', '.join(known)}, got {unknown[0]!r}")
-    return tuple(
-        cell for cell in study.cells if all(cell.factors[name] == level for name, level in factors.items())
-    )
+    wanted = factors.items()
+    return tuple(cell for cell in study.cells if all(cell.factors[n] == level for n, level in wanted))
 
 
 def chosen(study: Study, only: str) -> list[str]:

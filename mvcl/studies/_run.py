@@ -122,10 +122,8 @@ def _left(study: Study, folder: Path, again: bool, only: str) -> dict[Place, flo
 def _changes(old: Any, new: Any) -> list[str]:
     """What differs between two tasks, in words; code that is no longer used was used by code that has changed."""
     before, now = training.digests(old), training.digests(new)
-    return [
-        *training.differences(training.flatten(old), training.flatten(new), _FREE),
-        *(f"{name} has changed" for name in sorted(now) if before.get(name) != now[name]),
-    ]
+    code = [f"{name} has changed" for name in sorted(now) if before.get(name) != now[name]]
+    return training.differences(training.flatten(old), training.flatten(new), _FREE) + code
 
 
 def run(study: Study, folder: Path, *, again: bool = False, only: str = "") -> int:
@@ -255,9 +253,7 @@ def overview(opened: Opened, folder: Path, options: Options) -> str:
     cost = f"nothing was run; cost of all: {opened.study.cost}"
     if known := [second for of in seconds.values() for second in of]:
         hours = sum(float(np.mean(seconds[name] or known)) for name in left) / 2 / 3600
-        cost = (
-            f"{hours:.2g} hours on 2 cores for the {len(left)} runs left, by {len(known)} that are finished"
-        )
+        cost = f"{hours:.2g} hours on 2 cores for the {len(left)} runs left, by {len(known)} finished"
     return "\n".join([*lines, "", f"{len(lines)} runs: {total}", f"cost: {cost}", *absent])
 
 
@@ -293,9 +289,8 @@ def in_processes(opened: Opened, folder: Path, options: Options) -> None:
                 process.terminate()  # a run saves its state
         codes = [process.wait() for process in processes]
     if lost := [(number, code) for number, code in enumerate(codes) if code not in (0, 1)]:
-        raise RuntimeError(
-            f"process {lost[0][0]} ended with exit code {lost[0][1]} (see {logs}); repeat the command to go on"
-        )
+        number, code = lost[0]
+        raise RuntimeError(f"process {number} ended with exit code {code} (see {logs}); repeat the command")
 
 
 def _finished(left: Mapping[Place, float], processes: list[subprocess.Popen[bytes]]) -> Iterator[None]:

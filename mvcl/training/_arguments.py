@@ -60,7 +60,7 @@ def choose(config: Config, path: str, name: str) -> Config:
     if path not in CHOICES:
         near = hint(path, {field: f"{field}:{name}" for field in CHOICES})
         raise ValueError(
-            f"{path}:{name} is not a known field; {near}Fields chosen by name are {', '.join(CHOICES)}"
+            f"{path}:{name} is not a known field; {near}Fields chosen by name: {', '.join(CHOICES)}"
         )
     table, key = CHOICES[path], name.replace("-", "_")
     if key not in table:

@@ -169,9 +169,7 @@ class Config:
         k, first = self.views.k, self.views.global_views
         if first is None:
             return tuple(f"view {view + 1}" for view in range(k))
-        return tuple(
-            f"global {view + 1}" if view < first else f"local {view - first + 1}" for view in range(k)
-        )
+        return tuple(f"global {v + 1}" if v < first else f"local {v - first + 1}" for v in range(k))
 
 
 def free(use: Literal["resume", "seeds"]) -> tuple[str, ...]:
@@ -210,15 +208,13 @@ def check(config: Config) -> Config:
         if not holds:
             raise ValueError(f"{name} must be {requirement}; got {operator.attrgetter(name)(config)}")
     if 0 < len(views.policies) < k:
-        raise ValueError(
-            f"views.policies must be empty or have at least views.k = {k} entries, got {len(views.policies)}"
-        )
+        n = len(views.policies)
+        raise ValueError(f"views.policies must be empty or have at least views.k = {k} entries, got {n}")
     if config.examples < 2:
         raise ValueError(f"a batch must hold at least 2 examples, got {config.examples}{config.batch_origin}")
     if train.group is not None and (train.group < 2 or config.examples % train.group):
-        raise ValueError(
-            f"train.group must be at least 2 and divide the batch of {config.examples} examples, got {train.group}"
-        )
+        n, group = config.examples, train.group
+        raise ValueError(f"train.group must be at least 2 and divide the batch of {n} examples, got {group}")
     methods.check(config.objective, k, views.global_views)
     return config
 
@@ -248,9 +244,9 @@ def suited_to(config: Config, outline: Outline) -> Config:
     for policy in () if spec.given else config.policies:
         numbers = max(len(policy.mean), len(policy.std))
         if numbers not in (1, channels):
+            what = f"views.policy normalises {numbers} channels and the images have {channels}"
             raise ValueError(
-                f"views.policy normalises {numbers} channels and the images have {channels}; use "
-                "--views.policy.mean 0.5 --views.policy.std 0.5, or 0 and 1 for none"
+                f"{what}; use --views.policy.mean and --views.policy.std 0.5, or 0 and 1 for none"
             )
     check(config)
     return config

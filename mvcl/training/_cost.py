@@ -136,10 +136,8 @@ def dry_run(config: Config) -> str:
     if e.steps is not None:
         lines.append(f"whole run    {e.steps * e.flops * e.devices / 1e15:,.4g} PFLOP")
     if e.relative_compute is not None:
-        lines.append(
-            f"relative     {e.relative_compute:.4g} times the encoder passes of 128 epochs of two views "
-            "(Shidani 2024, Eq. 29)"
-        )
+        passes = "times the encoder passes of 128 epochs of two views (Shidani 2024, Eq. 29)"
+        lines.append(f"relative     {e.relative_compute:.4g} {passes}")
     return "\n".join(lines) + (f"\n  {e.assumed}" if e.assumed else "")
 
 
@@ -151,11 +149,8 @@ def abstract_batch(program: Program, config: Config, outline: data.Outline) -> d
     def rows(shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((examples, *shape), dtype, sharding=sharding)
 
-    batch: dict[str, Any] = {
-        "labels": rows((), jnp.int32 if outline.classes else jnp.float32),
-        "index": rows((), jnp.int32),
-        "epoch": rows((), jnp.int32),
-    }
+    labels, number = rows((), jnp.int32 if outline.classes else jnp.float32), rows((), jnp.int32)
+    batch: dict[str, Any] = {"labels": labels, "index": number, "epoch": number}
     if spec.given:
         batch["views"] = tuple(rows(shape, jnp.float32) for shape in spec.view_shapes)
         return batch | ({"present": rows((config.views.k,), jnp.bool_)} if outline.missing else {})

@@ -199,9 +199,8 @@ def policy(config: Config, probe: evaluation.LinearProbe) -> augment.Policy:
     plain, flips = _program.evaluation_policy(config, None), config.policies[0].flip_probability
     if (own := probe.policy) is not None:
         return dataclasses.replace(own, image_size=plain.image_size, mean=plain.mean, std=plain.std)
-    return dataclasses.replace(
-        plain, random_crop=True, crop_padding=probe.crop_padding, flip_probability=flips
-    )
+    padding = probe.crop_padding
+    return dataclasses.replace(plain, random_crop=True, crop_padding=padding, flip_probability=flips)
 
 
 def augmented(run: Run, state: _program.State, reading: data.Reading) -> evaluation.Augmented:

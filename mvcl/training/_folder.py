@@ -54,9 +54,8 @@ def locked(workdir: Path, name: str = ".lock") -> Iterator[None]:
                 break
             except OSError as error:
                 if wait is None:
-                    raise Locked(
-                        f"another run is using {workdir}; wait until it ends, or choose another --workdir"
-                    ) from error
+                    why = f"another run is using {workdir}; wait until it ends, or choose another --workdir"
+                    raise Locked(why) from error
                 time.sleep(wait)
         yield
 
@@ -76,9 +75,8 @@ def claim(workdir: Path, config: Config, splits: Mapping[str, data.Split]) -> No
         there = workdir.iterdir() if workdir.is_dir() else ()  # a new folder in a bucket is not there yet
         unexpected = sorted(p.name for p in there if not p.name.startswith("."))
         if unexpected:
-            raise ValueError(
-                f"--workdir {workdir} has files ({', '.join(unexpected[:3])}) but no run; choose an empty folder"
-            )
+            some = ", ".join(unexpected[:3])
+            raise ValueError(f"--workdir {workdir} has files ({some}) but no run; choose an empty folder")
     train = splits["train"]
     digests = {name: of.digest() for name, of in splits.items() if of is not train or name == "train"}
     if path.is_file():
@@ -116,19 +114,15 @@ def _check_same(file: Path, config: Config) -> None:
         )
     for name, digest in before.items():
         if digest != now.get(name):
-            _progress.line(
-                f"{name} has changed since this run started (digest {digest}, now {now.get(name)}); the run resumes "
-                "with the new code"
-            )
+            since = f"has changed since this run started (digest {digest}, now {now.get(name)})"
+            _progress.line(f"{name} {since}; the run resumes with the new code")
 
 
 def differences(old: dict[str, Any], new: dict[str, Any], free: tuple[str, ...] = ()) -> list[str]:
     """The leaves that differ between two flat trees, in words; names that begin with one of `free` may."""
-    return [
-        f"{name} was {old.get(name)!r} and is {new.get(name)!r}"
-        for name in sorted(old.keys() | new.keys())
-        if old.get(name) != new.get(name) and not name.startswith(free)
-    ]
+    changed = [name for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name)]
+    shown = [name for name in changed if not name.startswith(free)]
+    return [f"{name} was {old.get(name)!r} and is {new.get(name)!r}" for name in shown]
 
 
 def read_log(file: Path) -> list[dict[str, Any]]:
@@ -201,10 +195,8 @@ class Checkpoints:
         try:
             self._manager = ocp.CheckpointManager(self._place, options=options)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
-            raise DamagedCheckpoints(
-                f"the checkpoints in {folder} cannot be listed ({_buckets.reason(error)}): the metadata of one are "
-                "damaged. Move it out of the folder, or restore the folder from a copy"
-            ) from error
+            what = f"the checkpoints in {folder} cannot be listed ({_buckets.reason(error)})"
+            raise DamagedCheckpoints(f"{what}: move a damaged one out, or restore from a copy") from error
         finally:
             logger.setLevel(level)
 
@@ -233,9 +225,8 @@ class Checkpoints:
         whole = json.dumps({**record, "step": step, "digest": np.asarray(_digest(state)).tolist()})
         saved = ocp.args.JsonSave({"record": whole, "checksum": zlib.crc32(whole.encode())})
         with _named(self._folder):  # the error may be from the previous save
-            return self._manager.save(
-                step, args=ocp.args.Composite(state=ocp.args.StandardSave(state), record=saved)
-            )
+            args = ocp.args.Composite(state=ocp.args.StandardSave(state), record=saved)
+            return self._manager.save(step, args=args)
 
     def wait(self) -> None:
         """Wait until all checkpoints are on disk."""
@@ -271,10 +262,9 @@ class Checkpoints:
                 instead = f"falling back to step {earlier[-1]}" if earlier else "there is no earlier one"
                 _progress.line(f"checkpoint of step {candidate} is damaged ({reason}); {instead}")
                 self._set_aside(candidate)
-        raise DamagedCheckpoints(
-            f"none of the checkpoints in {self._folder} can be read; they are in {self._folder / 'damaged'}. "
-            "Restore the folder from a copy, or start in another --workdir"
-        )
+        damaged = self._folder / "damaged"
+        what = f"none of the checkpoints in {self._folder} can be read; they are in {damaged}"
+        raise DamagedCheckpoints(f"{what}. Restore the folder from a copy, or start in another --workdir")
 
     def _read(self, step: int, like: State) -> tuple[State, dict[str, Any]]:
         args = ocp.args.Composite(state=ocp.args.StandardRestore(like), record=ocp.args.JsonRestore())

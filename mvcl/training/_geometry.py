@@ -36,18 +36,15 @@ class RunGeometry:
 
     def results(self) -> dict[str, list[evaluation.Result]]:
         """Rows for `evaluation.evaluation_table`: "encoder, view 1" and so on."""
-        return {
-            f"{at}, {row}": found for at, of in self.outputs.items() for row, found in of.results().items()
-        }
+        rows = ((at, *row) for at, of in self.outputs.items() for row in of.results().items())
+        return {f"{at}, {row}": results for at, row, results in rows}
 
     def text(self) -> str:
         """The content of geometry.json."""
         names = {"spreads": "spectra", "views": "names"} | {
             name: name for name in ("rows", "alignment", "positive", "negative", "positives", "negatives")
         }
-        outputs = {
-            at: {key: vars(of)[name] for key, name in names.items()} for at, of in self.outputs.items()
-        }
+        outputs = {at: {k: vars(of)[name] for k, name in names.items()} for at, of in self.outputs.items()}
         return json.dumps(vars(self) | {"outputs": outputs}, default=_rounded) + "\n"
 
 
@@ -122,10 +119,8 @@ def _embedded(
     rows = np.sort(np.random.default_rng(config.evaluation.seed).permutation(len(used))[:examples])
     found, index = of_views(run, state, split, k, OUTPUTS, reading, rows=rows)
     present = None if used.present is None else used.present[index]
-    return {
-        output: (z, present, names) if len(z) == len(names) else (z, None, (evaluation.TOGETHER,))
-        for output, z in found.items()
-    }
+    together = (None, (evaluation.TOGETHER,))
+    return {of: (z, *((present, names) if len(z) == len(names) else together)) for of, z in found.items()}
 
 
 def embed(
@@ -223,9 +218,8 @@ def of_views(
         return jnp.concatenate(each(params, statistics, *inputs), axis=1)
 
     crop = None if spec.given else host_crop(run, policies, seed)
-    stream, options = _evaluate.in_order(
-        run, split, f"encoding the views of {split}", reading, crop=crop, rows=rows
-    )
+    what = f"encoding the views of {split}"
+    stream, options = _evaluate.in_order(run, split, what, reading, crop=crop, rows=rows)
     batches = ({"inputs": (b["inputs"], b["index"]), "index": b["index"]} for b in stream)
     variables, first = _program.evaluated(state), next(batches)
     widths = [x.shape[1] for x in jax.eval_shape(each, *variables, *first["inputs"])]

@@ -44,9 +44,7 @@ class Optimizer:
 
     def transformation(self, learning_rate: optax.Schedule, decay: Rule) -> Rule:
         """The update rule with this schedule; `decay` adds the decayed parameters to its input."""
-        raise NotImplementedError(
-            f"{type(self).__name__} is an interface; choose one of {', '.join(OPTIMIZERS)}"
-        )
+        raise NotImplementedError(f"{type(self).__name__} is an interface; use {', '.join(OPTIMIZERS)}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -143,10 +141,8 @@ def build(
     asked = optimizer.warmup_epochs * steps_per_epoch + optimizer.warmup_share * steps
     warmup = min(round(asked), steps // 2)
     if not optimizer.learning_rate > 0 or optimizer.weight_decay < 0:
-        raise ValueError(
-            "optimizer.learning_rate must be positive and weight_decay at least 0, got "
-            f"{optimizer.learning_rate} and {optimizer.weight_decay}"
-        )
+        got = f"{optimizer.learning_rate} and {optimizer.weight_decay}"
+        raise ValueError(f"optimizer.learning_rate must be positive and weight_decay at least 0, got {got}")
     highest = peak(optimizer, examples)
     learning_rate = optax.warmup_cosine_decay_schedule(
         init_value=0.0 if warmup else highest,
@@ -160,9 +156,8 @@ def build(
     decay = optax.add_decayed_weights(
         lambda step: end + (start - end) * 0.5 * (1 + jnp.cos(math.pi * step / steps))
     )
-    rule = optimizer.transformation(
-        learning_rate, decay if optimizer.decays == "all" else optax.masked(decay, decay_mask)
-    )
+    decay = decay if optimizer.decays == "all" else optax.masked(decay, decay_mask)
+    rule = optimizer.transformation(learning_rate, decay)
     if parts:
         rule = optax.partition(dict.fromkeys(parts, rule), _part)
     if optimizer.clip_norm is not None:  # one norm over all parts

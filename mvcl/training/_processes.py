@@ -59,9 +59,7 @@ def join(flags: Distributed = Distributed()) -> None:
         if ":" not in address:
             raise ValueError(f"--distributed.coordinator-address must be HOST:PORT, got {address!r}")
         if count is not None and rank is not None and not 0 <= rank < count:
-            raise ValueError(
-                f"--distributed.process-id must be 0 to {count - 1} for {count} processes, got {rank}"
-            )
+            raise ValueError(f"--distributed.process-id must be 0 to {count - 1} of {count}, got {rank}")
     elif numbers != [None, None]:
         raise ValueError("--distributed.num-processes and process-id need --distributed.coordinator-address")
     elif (scheduler := cluster(os.environ)) is None:
@@ -133,10 +131,8 @@ class Interrupted(RuntimeError):
     """A signal stopped the run; the state of the last step is saved. `signal` is the number of the signal."""
 
     def __init__(self, number: int, step: int, steps: int, doing: str = "") -> None:
-        super().__init__(
-            f"stopped by {signal.Signals(number).name}{doing and ' while '}{doing}; saved at step {step} of {steps}. "
-            "Repeat the command to resume"
-        )
+        what = f"stopped by {signal.Signals(number).name}{doing and ' while '}{doing}"
+        super().__init__(f"{what}; saved at step {step} of {steps}. Repeat the command to resume")
         self.signal = number
 
 

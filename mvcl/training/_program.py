@@ -102,9 +102,8 @@ def _built(config: Config, outline: data.Outline, mesh: Mesh) -> Program:
         config.optimizer, examples=n, steps=steps, steps_per_epoch=steps_per_epoch, parts=parts
     )
     takes = losses.takes(config.objective)
-    of_views = partial(
-        losses.of_views(config.objective, config.views.global_views), **learner.objective_options
-    )
+    of_views = losses.of_views(config.objective, config.views.global_views)
+    of_views = partial(of_views, **learner.objective_options)
     objective = _sharding.sharded(of_views, takes, mesh, train.group)
 
     def init(seed: jax.Array) -> State:
@@ -188,17 +187,15 @@ def _step(
         key = jax.random.fold_in(jax.random.key(state["seed"]), state["step"])
         rows = len(batch["index"])
         examples = rows if learner.last_batch else config.examples
-        given = methods.Batch(
-            batch, partial(draw, state["seed"]), microbatches, examples if examples < rows else None
-        )
+        padded = examples if examples < rows else None
+        given = methods.Batch(batch, partial(draw, state["seed"]), microbatches, padded)
         keyed = partial(objective, key=key) if losses.takes(config.objective).key else objective
         with models.counted(examples, rows) if examples < rows else nullcontext():
             return learner.loss(params, state["statistics"], given, keyed)
 
     def step(state: State, batch: dict[str, jax.Array]) -> tuple[State, dict[str, jax.Array]]:
-        (value, (statistics, z, measures)), gradient = jax.value_and_grad(loss, has_aux=True)(
-            state["params"], state, batch
-        )
+        of = jax.value_and_grad(loss, has_aux=True)(state["params"], state, batch)
+        (value, (statistics, z, measures)), gradient = of
         updates, opt = rule.update(gradient, state["opt"], state["params"])
         params = optax.apply_updates(state["params"], updates)
         statistics = learner.after(params, statistics, (state["step"] + 1) / steps)
@@ -227,15 +224,11 @@ def features_of(config: Config, spec: data.ExampleSpec, learner: methods.Learner
         lambda image: augment.apply_policy(policy, jax.random.key(0), image, cropped=crop)
     )
     if output not in learner.outputs:
-        raise ValueError(
-            f"evaluation.features must be one of {', '.join(learner.outputs)} for method "
-            f"{type(config.method).__name__}, got {output!r}"
-        )
+        outputs, name = ", ".join(learner.outputs), type(config.method).__name__
+        raise ValueError(f"evaluation.features must be one of {outputs} for method {name}, got {output!r}")
     if both and (not learner.one_encoder or isinstance(config.method, methods.Supervised)):
-        raise ValueError(
-            "evaluation.knn_head needs one encoder with a projection head, got method "
-            f"{type(config.method).__name__}"
-        )
+        name = type(config.method).__name__
+        raise ValueError(f"evaluation.knn_head needs one encoder with a projection head, got method {name}")
 
     def apply(state: State, inputs: Any) -> jax.Array:
         x = inputs if spec.given else {"images": view(inputs)}
@@ -272,12 +265,10 @@ def make_mesh(options: _config.Mesh) -> Mesh:
     data = max(available // (slices * fsdp), 1) if options.data == -1 else options.data
     used = slices * data * fsdp
     if used > available or (jax.process_count() > 1 and used != available):
-        raise ValueError(
-            f"mesh.slices * mesh.data * mesh.fsdp = {slices} * {data} * {fsdp} devices, but there are {available}"
-        )
-    return Mesh(
-        arranged(jax.devices(), slices, data, fsdp), ("data", "fsdp"), axis_types=(AxisType.Auto,) * 2
-    )
+        given = f"mesh.slices * mesh.data * mesh.fsdp = {slices} * {data} * {fsdp}"
+        raise ValueError(f"{given} devices, but there are {available}")
+    devices = arranged(jax.devices(), slices, data, fsdp)
+    return Mesh(devices, ("data", "fsdp"), axis_types=(AxisType.Auto,) * 2)
 
 
 def arranged(devices: Sequence[Any], slices: int, data: int, fsdp: int) -> np.ndarray:
@@ -290,14 +281,11 @@ def arranged(devices: Sequence[Any], slices: int, data: int, fsdp: int) -> np.nd
     if not found or (slices == 1 and len(found) == 1):
         return np.asarray(devices[: slices * data * fsdp]).reshape(slices * data, fsdp)
     if len(found) != slices:
-        raise ValueError(
-            f"mesh.slices = {slices}, but the devices are in {len(found)} slices; use --mesh.slices {len(found)}"
-        )
+        raise ValueError(f"mesh.slices must be {len(found)}, the slices of the devices, got {slices}")
     if set(found.values()) != {data * fsdp}:
         sizes = ", ".join(str(found[index]) for index in sorted(found))
-        raise ValueError(
-            f"mesh.data * mesh.fsdp = {data} * {fsdp} must be all devices of each slice; the slices have {sizes}"
-        )
+        product = f"mesh.data * mesh.fsdp = {data} * {fsdp}"
+        raise ValueError(f"{product} must be all devices of each slice; the slices have {sizes}")
     return mesh_utils.create_hybrid_device_mesh((data, fsdp), (slices, 1), devices)
 
 
@@ -309,14 +297,11 @@ def rows_per_device(config: Config, examples: int, mesh: Mesh, learner: methods.
     """
     n, group, last_batch = config.examples, config.train.group, learner.last_batch
     if n > examples:
-        raise ValueError(
-            f"train.batch_size must be at most the {examples} training examples, got a batch of {n}"
-        )
+        raise ValueError(f"train.batch_size must be at most the {examples} training examples, got {n}")
     rows, left = -(-n // mesh.size), n % mesh.size
     if left and (last_batch or group is not None):
-        raise ValueError(
-            f"a batch of {n} examples does not divide over {mesh.size} devices; use fewer devices with --mesh.data"
-        )
+        what = f"a batch of {n} examples does not divide over {mesh.size} devices"
+        raise ValueError(f"{what}; use fewer devices with --mesh.data")
     if left and (isinstance(config.method, methods.Supervised) or not models.counts_rows(learner.abstract)):
         raise ValueError(
             f"a batch of {n} examples must divide over {mesh.size} devices for method supervised, for "
@@ -331,10 +316,8 @@ def rows_per_device(config: Config, examples: int, mesh: Mesh, learner: methods.
         )
     for count, batch in ((rows, "batch"), (last // mesh.size, "last batch of an epoch")):
         if group is not None and count % group:
-            raise ValueError(
-                f"train.group must divide the {count} examples of a device's {batch}, got {group}; use fewer devices "
-                "with --mesh.data, or a larger --train.batch-size"
-            )
+            what = f"train.group must divide the {count} examples of a device's {batch}, got {group}"
+            raise ValueError(f"{what}; use fewer devices with --mesh.data, or a larger --train.batch-size")
     return rows
 
 

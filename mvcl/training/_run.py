@@ -85,18 +85,14 @@ def open_run(
         config = from_json(file.read_text(encoding="utf-8"), encoder_only=not with_data)
     if network != "config":
         if not isinstance(config.method, methods.Following) or network not in ("online", "momentum"):
-            raise ValueError(
-                f"--network must be online or momentum, for a method with a momentum encoder; got {network!r} for "
-                f"{type(config.method).__name__}"
-            )
+            what = "--network must be online or momentum, for a method with a momentum encoder"
+            raise ValueError(f"{what}; got {network!r} for {type(config.method).__name__}")
         config = replace_at(config, ("method", "evaluate"), network)
     if output != "config":
         config = replace_at(config, ("evaluation", "features"), output)
     weights = folder / "encoder.npz"
     if not (folder / "checkpoints").is_dir() and not weights.is_file():
-        raise ValueError(
-            f"{folder} has no checkpoint yet; `mvcl train {folder} --workdir {folder}` trains it"
-        )
+        raise ValueError(f"{folder} has no checkpoint; `mvcl train {folder} --workdir {folder}` trains it")
     kept = _files.read_json(folder / "data.json") if (folder / "data.json").is_file() else {}
     with _files.naming(folder):
         run = prepare(_found(_here(config), kept)) if with_data else _without_data(_here(config), kept)
@@ -109,10 +105,8 @@ def open_run(
         named = {"latest": max(steps, default=None), "best": checkpoints.best(steps)}
         step = named.get(checkpoint, int(checkpoint) if checkpoint.isdecimal() else None)
         if step not in steps:
-            have = ", ".join(map(str, steps)) or "none"
-            raise ValueError(
-                f"--checkpoint must be latest, best or one of the steps {have}; got {checkpoint!r}"
-            )
+            known = f"latest, best or one of the steps {', '.join(map(str, steps)) or 'none'}"
+            raise ValueError(f"--checkpoint must be {known}; got {checkpoint!r}")
         with _progress.during(f"reading the checkpoint of step {step}"):
             restored = checkpoints.restore(run.program.abstract_state, step)
     assert restored is not None
@@ -154,9 +148,8 @@ def _without_data(config: Config, kept: Mapping[str, Any]) -> Run:
         raise ValueError("it has no data.json, which training writes; repeat `mvcl train` with its data")
     spec = kept["spec"]
     shapes, names = tuple(map(tuple, spec["shapes"])), tuple(spec["view_names"])
-    outline = data.Outline(
-        kept["examples"], kept["classes"], data.ExampleSpec(shapes, names, spec["given"]), kept["missing"]
-    )
+    spec = data.ExampleSpec(shapes, names, spec["given"])
+    outline = data.Outline(kept["examples"], kept["classes"], spec, kept["missing"])
     config = suited_to(config, outline)
     with _progress.during("building the model"):
         return Run(config, {}, outline, _program.build(config, outline), kept=kept)
@@ -169,9 +162,7 @@ def open_weights(config: Config, path: Path, prefix: str | None = None) -> tuple
     `models.load_weights`, or if the method has an encoder for each view and is not SEM.
     """
     if isinstance(config.method, methods.MultiEncoder):
-        raise ValueError(
-            "--weights needs one encoder, or method sem; method multi_encoder has one for each view"
-        )
+        raise ValueError("--weights needs one encoder, or method sem; multi_encoder has one for each view")
     sem, protocol = isinstance(config.method, methods.Sem), config.evaluation
     method = config.method if sem else methods.Simclr()
     train = dataclasses.replace(config.train, initial=None, ema=0.0)
@@ -180,9 +171,8 @@ def open_weights(config: Config, path: Path, prefix: str | None = None) -> tuple
     net = learner.network(*_program.evaluated(state))
     head = protocol.features in ("head", "head_views") or getattr(protocol, "knn_head", False)
     with _progress.during(f"reading {path}"):
-        found = models.load_weights(
-            net if sem else net.encoder, path, prefix=prefix, head=net.head if head and not sem else None
-        )
+        encoder, head = (net, None) if sem else (net.encoder, net.head if head else None)
+        found = models.load_weights(encoder, path, prefix=prefix, head=head)
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
     state |= {"params": nnx.state(net, nnx.Param)} | ({} if sem else {"statistics": learner.statistics(net)})
@@ -198,10 +188,8 @@ def one_encoder(run: Run, state: _program.State) -> Any:
     """The encoder that is evaluated, in evaluation mode; `ValueError` if the method has one for each view."""
     learner = run.program.learner
     if not learner.one_encoder:
-        raise ValueError(
-            f"this needs a run with one encoder; method {type(run.config.method).__name__} has one for each of the "
-            f"{run.config.views.k} views. `mvcl embed` writes the features of a split"
-        )
+        what = f"method {type(run.config.method).__name__} has one for each of the {run.config.views.k} views"
+        raise ValueError(f"this needs a run with one encoder; {what}. `mvcl embed` writes its features")
     return models.eval_view(learner.network(*_program.evaluated(state)).encoder)
 
 

@@ -129,10 +129,8 @@ def tree(value: Any) -> Any:
     if value is None or isinstance(value, PLAIN):
         return value
     if (part := parts(value)) is None:
-        raise ValueError(
-            "a config holds numbers, strings, tuples, functions and dataclasses, got "
-            f"{type(value).__name__}: {value!r}"
-        )
+        got = f"{type(value).__name__}: {value!r}"
+        raise ValueError(f"a config holds numbers, strings, tuples, functions and dataclasses, got {got}")
     named, found = part
     if isinstance(named, type):
         checked(value)
@@ -174,10 +172,8 @@ def path(named: Any) -> str:
     """Import path of a function or class: `mvcl.losses.nt_xent`, or `module:name` outside the package."""
     name, module = named.__qualname__, named.__module__
     if "<" in name or "." in name:
-        raise ValueError(
-            f"a config can only hold functions and classes defined at the top level of a module, got {name} of "
-            f"{module}; define it there"
-        )
+        where = "defined at the top level of a module"
+        raise ValueError(f"a config can only hold functions and classes {where}, got {name} of {module}")
     if not named.__module__.startswith("mvcl."):
         return f"{module}:{name}"
     public = ".".join(part for part in module.split(".") if not part.startswith("_"))

@@ -219,10 +219,8 @@ class Session:
             _progress.line(f"resuming from step {record['step']} of {program.steps}")
         else:
             every = " (the whole split)" if config.examples == run.outline.examples else ""
-            _progress.line(
-                f"training {program.steps} steps of {config.examples} examples{every} x {config.views.k} views"
-                f"{config.batch_origin}"
-            )
+            batch = f"{config.examples} examples{every} x {config.views.k} views{config.batch_origin}"
+            _progress.line(f"training {program.steps} steps of {batch}")
             with _progress.during("initialising the parameters"):
                 self.state, record = program.init(), {"step": 0, "corrupt": ()}
             if config.train.initial is not None:
@@ -264,9 +262,8 @@ class Session:
         """
         config, step, program = self.run.config, self.step, self.run.program
         train = config.train
-        scored, measured = (
-            round(every * program.steps_per_epoch) for every in (train.evaluate_every, train.geometry_every)
-        )
+        epochs = (train.evaluate_every, train.geometry_every)
+        scored, measured = (round(every * program.steps_per_epoch) for every in epochs)
         due = {"log"} if step % train.log_every == 0 else set()
         if scored > 0 and 0 < step < program.steps and step % scored == 0 and step not in self.scores:
             due |= {"score"} if config.evaluation.scored else set()
@@ -335,9 +332,8 @@ class Session:
         """The refreshed statistics; process 0 records how they came about, and how the clusters fit the classes."""
         run, state, split = self.run, self.state, self.run.splits["train"]
         if not split.spec.given:
-            raise ValueError(
-                f"method {type(run.config.method).__name__} needs examples with given views, such as tables of features"
-            )
+            name = type(run.config.method).__name__
+            raise ValueError(f"method {name} needs examples with given views, such as tables of features")
         with _progress.during("refreshing the method's statistics"):
             inputs, epoch = data.inputs(split, np.arange(len(split))), run.program.steps_per_epoch
             given = state["params"], state["statistics"], inputs

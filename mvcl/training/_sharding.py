@@ -97,9 +97,7 @@ def _cut(x: jax.Array, axis: int, group: int) -> jax.Array:
 def microbatches(microbatch: int, rows: int, mesh: Mesh) -> methods.Microbatches:
     """Microbatches that take rows of every device, so that all devices share each of them."""
     if rows % microbatch:
-        raise ValueError(
-            f"train.microbatch must divide the {rows} examples of a device's batch, got {microbatch}"
-        )
+        raise ValueError(f"train.microbatch must divide a device's {rows} examples, got {microbatch}")
     count = rows // microbatch
     over_devices = NamedSharding(mesh, PartitionSpec(None, ("data", "fsdp")))
     constrain = partial(jax.lax.with_sharding_constraint, shardings=over_devices)

@@ -250,10 +250,8 @@ def train_seeds(
     for seed in _progress.track(range(config.train.seed, config.train.seed + seeds), "seed", seeds, "seeds"):
         of_seed = replace_at(config, ("train", "seed"), seed)
         tables.append(train(of_seed, folder / f"seed{seed}", page=page))
-    return {
-        row: [_mean(results) for results in zip(*(table[row] for table in tables), strict=True)]
-        for row in tables[0]
-    }
+    columns = {row: zip(*(table[row] for table in tables), strict=True) for row in tables[0]}
+    return {row: [_mean(results) for results in of] for row, of in columns.items()}
 
 
 def _mean(results: tuple[evaluation.Result, ...]) -> evaluation.Result:
@@ -262,6 +260,5 @@ def _mean(results: tuple[evaluation.Result, ...]) -> evaluation.Result:
         return next(result for result in results if result.value is None)
     deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
     protocol = f"{results[0].protocol}, mean and standard deviation of {len(values)} seeds"
-    return dataclasses.replace(
-        results[0], value=float(np.mean(values)), deviation=deviation, protocol=protocol, each=()
-    )
+    mean = float(np.mean(values))
+    return dataclasses.replace(results[0], value=mean, deviation=deviation, protocol=protocol, each=())

@@ -84,7 +84,7 @@ def test_tpu_devices_are_arranged_by_slice():
 def test_raises_on_slices_that_are_not_there():
     chips = [Chip(s, x, y) for s in range(2) for y in range(2) for x in range(2)]
     for slices in (1, 4):
-        with pytest.raises(ValueError, match=f"mesh.slices = {slices}, .* in 2 slices; use --mesh.slices 2"):
+        with pytest.raises(ValueError, match=f"mesh.slices must be 2, .*, got {slices}"):
             _program.arranged(chips, slices, 2, 8 // slices // 2)
     with pytest.raises(ValueError, match=r"2 \* 1 must be all devices of each slice; the slices have 4, 4"):
         _program.arranged(chips, 2, 2, 1)
@@ -388,7 +388,7 @@ def test_an_own_objective_is_that_of_the_global_batch(tables):
 def test_refuses_to_normalise_three_channels_of_grey_images(tiny):
     grey = dataclasses.replace(tiny, views=training.Views(k=2, policy=augment.simclr(image_size=8)))
     with pytest.raises(
-        ValueError, match=r"normalises 3 channels and the images have 1; use --views\.policy\.mean 0\.5"
+        ValueError, match=r"normalises 3 channels and the images have 1; use --views\.policy\.mean"
     ):
         training.prepare(grey)
 
