@@ -10,8 +10,7 @@ from mvcl.cli import main
 def command() -> None:
     """Run the command and end the process with its exit code, at once after an error.
 
-    Python's normal exit would wait for a blocked reader or for other processes, or raise again for each open file on a
-    full disk.
+    Python's normal exit would wait for a blocked reader or for other processes.
     """
     if "--debug" not in sys.argv:
         # TensorBoard's writer at a full disk, for one. The run ends where it cannot go on, with its own message.

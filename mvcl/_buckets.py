@@ -19,11 +19,8 @@ from mvcl import _lazy, _progress
 def path(given: str | os.PathLike[str]) -> Path:
     """The path that a user gave: local, or with `gs://` in a bucket, as an `epath.Path`.
 
-    `Path("gs://bucket/run")` has lost a slash; it is taken for the bucket too.
-
-    Raises:
-      MissingExtra: the packages for buckets are not installed.
-      ValueError: another scheme, no such bucket, or no access to it.
+    `Path("gs://bucket/run")` has lost a slash; it is taken for the bucket too. `ValueError` for another scheme, or a
+    bucket that is not there or gives no access; `MissingExtra` without the packages for buckets.
     """
     text = os.fspath(given)
     found = re.match(r"gs:/+(.*)", text)
@@ -79,12 +76,9 @@ def uploaded(place: Path, write: Callable[[str], object]) -> Path:
 def local_copy(given: str | os.PathLike[str]) -> Path:
     """A local path to a file or folder for reading: itself, or a copy of what is in a bucket.
 
-    The copy is in MVCL_CACHE or ~/.cache/mvcl, whole or not at all. It is made again when the listing of the bucket
-    (names, sizes, tags of the content) changes. A path that does not exist is returned as it is.
-
-    Raises:
-      OSError: the bucket cannot be read.
-      ValueError: the disk has too little space for the copy.
+    The copy is in MVCL_CACHE or ~/.cache/mvcl, whole or not at all, and is made again when the listing of the bucket
+    (names, sizes, tags of the content) changes. A path that does not exist is returned as it is. `ValueError` if the
+    disk is full.
     """
     place = path(given)
     if not is_remote(place):

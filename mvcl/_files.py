@@ -18,8 +18,8 @@ from mvcl import _buckets, _lazy
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary path next to `path`; on exit it replaces `path`, after an error it is deleted.
 
-    Readers see the old or the new content, never a part. The bytes are on disk before, so that a power failure leaves
-    no empty file. In a bucket the temporary path is local, and its content is uploaded whole.
+    Readers see the old or the new content, and so does a machine after a power failure. In a bucket the temporary path
+    is local, and its content is uploaded whole.
     """
     if _buckets.is_remote(path):
         with tempfile.TemporaryDirectory(prefix="mvcl_") as folder:

@@ -12,8 +12,7 @@ from typing import Any
 def exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """`__getattr__`, `__dir__` and `__all__` of a package, from the imports under `if TYPE_CHECKING:` of its file.
 
-    Type checkers see plain imports; a program imports only the modules that it uses, so that a run on digits reads no
-    code for EEG files.
+    Type checkers see plain imports; a program imports only the modules that it uses.
     """
     module = sys.modules[package]
     tree = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))

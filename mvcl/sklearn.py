@@ -168,7 +168,7 @@ def cluster_numbers(
     `silhouette` is of all views together (Rousseeuw 1987, 10.1016/0377-0427(87)90125-7), of at most 2,000 rows;
     `agreement` the mean adjusted Rand index of the clusters of two views, each clustered alone, over the rows that have
     both; `stability` that of two clusterings of all rows by the centres of two random halves, over `repeats` pairs.
-    Higher is better. `cluster_numbers(...).plot(subplots=True)` draws them.
+    Higher is better.
     """
     encoder, given = estimator.encoder_, estimator._given(X)
     whole, split = estimator.transform(X), encoder.split(given)

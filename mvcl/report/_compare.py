@@ -132,8 +132,8 @@ def several(
 ) -> dict[str, Table | None]:
     """`results` of the groups, `singles`, a row for each run, and `gaps`, differences to the first group.
 
-    Of each group the results of its most frequent step count, and of each measure those by its most frequent protocol.
-    `fields` to show beside the results: name -> value of each group.
+    Of each group the results of its most frequent step, and of each measure those by its most frequent protocol;
+    `fields` are shown beside them, name -> value of each group.
     """
     members = [(g, *member) for g, (_, *both) in enumerate(of) for member in zip(*both)]
     steps = [_most(runs[p].step for p in places if len(runs[p].evaluation)) for _, places, _ in of]

@@ -297,13 +297,10 @@ def scatter(points: np.ndarray, labels: np.ndarray, alt: str) -> Markup:
 
 
 def project(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(m, 2) t-SNE coordinates of unit-length features, and the m <= 2000 rows they belong to.
+    """(m, 2) t-SNE coordinates of unit-length features, and the m <= 2000 rows they belong to, a fixed sample.
 
-    The rows are a fixed sample, reduced to at most 50 dimensions by PCA first. One thread, so that sums have a fixed
-    order and the result is reproducible.
-
-    Raises:
-      ValueError: there are fewer than 5 rows, or all have the same direction.
+    They are reduced to at most 50 dimensions by PCA first. One thread, so that the result is reproducible. `ValueError`
+    for fewer than 5 rows, and if all have the same direction.
     """
     from sklearn.decomposition import PCA  # its import takes a second, which pages without embeddings save
     from sklearn.manifold import TSNE

@@ -26,13 +26,10 @@ _MATRICES = 6  # tables of view weights to show: the first, the last, and some b
 
 
 def write_report(run_dirs: Sequence[Path], out: Path) -> Path:
-    """Write one self-contained HTML page for one run, or comparing several.
+    """Write one self-contained HTML page for one run, or comparing several; return `out`, which is written atomically.
 
     Of several, runs that differ in the seed alone are one row. The page loads no other files; it lists missing and
-    damaged files of the run folders with the commands that write them. `out` is written atomically, and returned.
-
-    Raises:
-      ValueError: there are no run folders, or one of them is not a folder.
+    damaged files of the run folders with the commands that write them. `ValueError` if one is no folder.
     """
     if not run_dirs:
         raise ValueError("run_dirs must name at least one run folder, got none")
@@ -168,10 +165,8 @@ def _clusters(run: Run, labels: np.ndarray) -> dict[str, object] | None:
 
 
 def _pairs(runs: Sequence[Run], names: Sequence[str]) -> list[tuple[str, Markup, _figures.Key]]:
-    """(title, plot, legend) of the pairs of views over training, as many as there are colours.
-
-    Of one run similarity and loss; of several similarity, or without it the weight, on a common scale.
-    """
+    """(title, plot, legend) of the pairs of views over training, as many as there are colours: of one run similarity
+    and loss; of several similarity, or without it the weight, on a common scale."""
     several, found = len(runs) > 1, []
     wanted = {"cosines": "cosine similarity"} | ({"weights": "weight"} if several else {"losses": "loss"})
     for run, name in zip(runs, names):

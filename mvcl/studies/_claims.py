@@ -61,10 +61,7 @@ class Claim(abc.ABC):
 
     @abc.abstractmethod
     def about(self, study: Study) -> list[list[Compared]]:
-        """Comparisons that have to hold, each followed by its steps, none of which may be refuted.
-
-        A claim about nothing is refused.
-        """
+        """Comparisons that have to hold, each followed by its steps, none of which may be refuted; a claim has one."""
 
     def _holds(self, of: Interval) -> bool:
         return of.low > 0
@@ -79,10 +76,7 @@ class Claim(abc.ABC):
         return EQUAL if max(-of.low, of.high) <= margin else OPEN
 
     def judge(self, found: Found) -> Verdict:
-        """The answer from what was measured, with the comparisons that decide, at most `_SHOWN`.
-
-        One that does not hold refutes it, else one that is open leaves it open, else one that is equal makes it equal.
-        """
+        """The answer from what was measured: the worst of the comparisons', of which the reason has the `_SHOWN` worst."""
         about = self.about(found.study)
         judged = [self._judged(found, group) for group in about]
         answer = min((of.answer for of in judged), key=_ANSWERS.index)
@@ -162,10 +156,7 @@ class Above(Claim):
 
 @dataclasses.dataclass(frozen=True)
 class Trend(Claim):
-    """A measure rises, or falls, along a factor of numbers.
-
-    Factors beside `along` that still vary give one trend each.
-    """
+    """A measure rises, or falls, along a factor of numbers; other factors that still vary give one trend each."""
 
     along: str
     """The factor."""
@@ -285,10 +276,8 @@ def _values(found: Found, cells: Compared, measure: str) -> list[float]:
 
 
 def _interval(found: Found, cells: Compared, measure: str, level: float) -> Interval:
-    """The interval over seeds.
-
-    Of one seed that over its test examples, of a difference, if the tasks say which are right: measure -> (n,) bool in
-    correct.npz of their folders. Else that of the noise which the paper's table shows of itself, if it does.
+    """The interval over seeds; of one seed that over its test examples, of a difference, if the tasks say which are
+    right: measure -> (n,) bool in correct.npz of their folders. Else that of the noise which the paper's table shows.
     """
     values, noise = _values(found, cells, measure), found.study.noise.get(measure)
     if len(values) != 1:

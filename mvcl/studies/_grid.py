@@ -46,12 +46,9 @@ def changed(config: Config, changes: Mapping[str, Any]) -> Config:
 
 
 def results(folder: Path) -> list[Values]:
-    """The results of a finished run: one entry.
-
-    It has the results of the trained encoder under their names, those of the untrained encoder and the raw input under
-    "untrained encoder: NAME" and "raw input: NAME", and "loss" and "loss, first epoch", the means over the logged steps
-    of the last and of the first epoch, the second if there are two epochs.
-    """
+    """The results of a finished run, one entry: those of the trained encoder under their names, others under "untrained
+    encoder: NAME" and "raw input: NAME", and "loss" and "loss, first epoch", the means over the logged steps of the
+    last and of the first epoch, the second if there are two epochs."""
     rows = json.loads((folder / "evaluation.json").read_text())["rows"]
     found: Values = {
         ("" if row == "trained encoder" else f"{row}: ") + result["name"]: result["value"]
@@ -303,10 +300,9 @@ def select(study: Study, factors: Factors) -> tuple[Cell, ...]:
 
 
 def chosen(study: Study, only: str) -> list[str]:
-    """The names of the cells with these levels, "objective=MV-DHEL,k=2,k=4"; of all without any.
+    """The names of the cells with these levels, "objective=MV-DHEL,k=2,k=4"; of all without any. `ValueError` for none.
 
-    Levels of one factor are alternatives; a word may leave out its capitals, spaces and signs ("mv_dhel"). `ValueError`
-    if there is no such factor or level, or no cell with all of them.
+    Levels of one factor are alternatives; a word may leave out its capitals, spaces and signs ("mv_dhel").
     """
     wanted: dict[str, list[str | int | float]] = {}
     for part in filter(None, re.split(r",\s*(?=[^,=]+=)", only)):  # levels may have commas: "pairs, epsilon"

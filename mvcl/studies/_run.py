@@ -148,10 +148,8 @@ def run(study: Study, folder: Path, *, again: bool = False, only: str = "") -> i
 
 
 def _taken(left: Mapping[Place, float]) -> Iterator[Place]:
-    """The places that no other process has run since, each while this process holds its lock.
-
-    First those of cells that no other process holds, then those of all.
-    """
+    """The places that no other process has run since, each while this process holds its lock: first those of cells that
+    no other process holds, then those of all."""
     for alone in (True, False):
         for cell in dict.fromkeys(place.folder.parent for place in left):
             with contextlib.suppress(training.Locked), contextlib.ExitStack() as held:
@@ -232,10 +230,8 @@ class Options:
 
 
 def overview(opened: Opened, folder: Path, options: Options) -> str:
-    """The runs of a study by state, one in a line, with the reasons of those that are stale or failed.
-
-    Below them a line for each data set that cannot be opened here, and the hours of the runs left.
-    """
+    """The runs of a study by state, one in a line, with the reasons of those that are stale or failed; below them a
+    line for each data set that cannot be opened here, and the hours of the runs left."""
     lines, counts = [], collections.Counter[str]()
     sources: dict[str, Any] = {}
     seconds: dict[str, list[float]] = {}  # of a core, of the finished runs of each cell

@@ -118,11 +118,8 @@ def judged(
 
 
 def _not_trained(cell: dict[str, Any], study: Study) -> list[str]:
-    """The measures of which a cell decides nothing.
-
-    A share of which more is better, where it is not above the untrained encoder and the raw input. All, if it is above
-    them in no such share, or its loss stayed at chance.
-    """
+    """The measures of which a cell decides nothing: shares of which more is better, where it is not above the untrained
+    encoder and the raw input. All, if it is above them in no such share, or its loss stayed at chance."""
     shares = [m.name for m in study.measures if m.percent and m.better == "higher"]
     above = {name: of for name in shares if (of := cell["separates"][name]) is not None}
     if cell.get("at_chance") or (above and not any(above.values())):

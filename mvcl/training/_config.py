@@ -173,10 +173,8 @@ class Config:
 
 
 def free(use: Literal["resume", "seeds"]) -> tuple[str, ...]:
-    """Dotted names of the fields that may differ when a run resumes, or between the seeds of one experiment.
-
-    The name of a field that holds a dataclass stands for all its fields, `mesh` for `mesh.data` and the others.
-    """
+    """Dotted names of the fields that may differ when a run resumes, or between the seeds of one experiment; the name
+    of a field that holds a dataclass stands for all its fields."""
     names = [f"train.{field.name}" for field in dataclasses.fields(Train) if use in field.metadata]
     for field in dataclasses.fields(Config):
         inside = field.metadata.get(use, ())

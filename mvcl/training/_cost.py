@@ -69,11 +69,7 @@ def absent(source: data.Source) -> str:
 
 
 def estimate(config: Config) -> Estimate:
-    """Compile the step at full size; missing data are assumed to have their published size.
-
-    Raises:
-      ValueError: the config cannot work.
-    """
+    """Compile the step at full size; missing data are assumed to have their published size."""
     assumed, counted = "", True
     try:
         with _progress.during("opening the data"):

@@ -139,7 +139,8 @@ def open_encoder(
 
     Args:
       run: the folder.
-      checkpoint, network: as for `open_run`.
+      checkpoint: `latest`, `best`, or a step.
+      network: `online` or `momentum`, for methods with both; `config` uses the method's `evaluate` field.
       config: its config file, needed if the encoder or the method is a class from outside mvcl.
 
     Raises:

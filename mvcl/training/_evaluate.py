@@ -38,7 +38,7 @@ def evaluate(
     """Evaluate the trained encoder, the untrained encoder and the raw input by the same protocol.
 
     With `workdir`, evaluation.json and embeddings.npz are written there, and an evaluation that was stopped goes on
-    with the rows that it has not finished. Unreadable examples are left out, as many as `reading` allows (default:
+    with the rows that it has not finished. As many examples as `reading` allows are left out (default:
     train.corrupt_limit).
     """
     return evaluated(run, state, workdir, reading)[0]

@@ -37,10 +37,7 @@ class Locked(ValueError):
 
 @contextmanager
 def locked(workdir: Path, name: str = ".lock") -> Iterator[None]:
-    """Lock the folder, which is made if it is missing, by `flock` of a file; `Locked` if another run holds the lock.
-
-    A folder in a bucket has no lock.
-    """
+    """Make the folder, if it is missing, and lock it by `flock`; `Locked` if another run has. A bucket has no lock."""
     try:
         workdir.mkdir(parents=True, exist_ok=True)
         file = None if _buckets.is_remote(workdir) else open(workdir / name, "w")
@@ -62,10 +59,9 @@ def locked(workdir: Path, name: str = ".lock") -> Iterator[None]:
 
 def claim(workdir: Path, config: Config, splits: Mapping[str, data.Split]) -> None:
     """Write the config, and what the run keeps of its data, or check that those of the folder are the same; log which
-    user code has changed.
+    user code has changed. A folder whose run has neither logged nor saved a step is taken over.
 
-    A folder whose run has neither logged nor saved a step is taken over. `ValueError` if the folder belongs to another
-    config or other data, or holds other files.
+    `ValueError` if the folder belongs to another config or other data, or holds other files.
     """
     path, kept = workdir / "config.json", workdir / "data.json"
     if path.is_file() and not (read_log(workdir / LOG) or any((workdir / "checkpoints").glob("[0-9]*"))):
@@ -146,10 +142,8 @@ def read_scores(workdir: Path) -> dict[int, float]:
 
 
 def rewind_log(workdir: Path, step: int, *, done: bool = False) -> None:
-    """Remove the rows after this step, which will be logged again; `done`: it is the last step of the run.
-
-    A refresh precedes its step, which is not done yet.
-    """
+    """Remove the rows after this step, which will be logged again; `done`: it is the last of the run. A refresh
+    precedes its step, which is not done yet."""
     for file, end in ((workdir / LOG, step + 1), (workdir / "refresh.jsonl", step + done)):
         if file.name == LOG or file.is_file():
             rows = [row for row in read_log(file) if row.get("step", 0) < end]
@@ -172,8 +166,8 @@ class Checkpoints:
     ) -> None:
         """Open or make a folder, where the `keep` newest checkpoints are kept, and the best.
 
-        `scores`, step -> score, higher is better, may change: it counts when the next checkpoint is saved. `read_only`
-        changes nothing, not even what a run that is going on has half written.
+        `scores`, step -> score, higher is better, counts when the next checkpoint is saved. `read_only` changes
+        nothing, not even what a run that is going on has half written.
         """
         unraisable = sys.unraisablehook
 
@@ -218,10 +212,7 @@ class Checkpoints:
         return [info.step == best for info in checkpoints]
 
     def save(self, step: int, state: State, record: dict[str, Any]) -> bool:
-        """Start writing a checkpoint, with plain values as `record`; False if this step exists already.
-
-        The state may be donated as soon as this returns.
-        """
+        """Start writing a checkpoint, with plain values as `record`; False if it exists. The state may be donated."""
         whole = json.dumps({**record, "step": step, "digest": np.asarray(_digest(state)).tolist()})
         saved = ocp.args.JsonSave({"record": whole, "checksum": zlib.crc32(whole.encode())})
         with _named(self._folder):  # the error may be from the previous save

@@ -152,10 +152,8 @@ class Stop:
         self.signal = number
 
     def agreed(self) -> int:
-        """Number of the signal that stops all processes, or 0; every process calls it after the same piece of work.
-
-        A signal reaches all processes two calls later: devices exchange it after their steps, and no step waits.
-        """
+        """Number of the signal that stops all processes, or 0; every process calls it after the same piece of work. A
+        signal reaches all two calls later: devices exchange it after their steps, and no step waits."""
         if jax.process_count() == 1:
             return self.signal
         mine = np.full((jax.local_device_count(),), self.signal, np.int32)

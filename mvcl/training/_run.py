@@ -71,14 +71,10 @@ def open_run(
     output: Literal["config", "encoder", "head", "views", "head_views"] = "config",
     with_data: bool = True,
 ) -> tuple[Run, _program.State]:
-    """Open a finished or interrupted run on the present devices; errors are those of `open_encoder`.
+    """Open a finished or interrupted run on the present devices; arguments and errors are those of `open_encoder`.
 
-    Args:
-      workdir: folder of the run.
-      checkpoint: `latest`, `best`, or a step.
-      network: `online` or `momentum`, for methods with both; `config` uses the method's `evaluate` field.
-      output: the output to evaluate; `config` is that of evaluation.features.
-      with_data: open the run's data; otherwise the run has no splits, and its data are not needed.
+    `output` is the output to evaluate; `config` that of evaluation.features. Without `with_data` the run has no splits,
+    and its data are not needed.
     """
     folder = _configs.run_folder(workdir)
     with _files.naming(file := folder / "config.json"):
@@ -221,10 +217,8 @@ def host_crop(run: Run, policies: Sequence[augment.Policy] | None = None, seed: 
 def batches(
     run: Run, first_step: int, reading: data.Reading | None = None
 ) -> Generator[data.Batch, None, None]:
-    """The training batches of this process, from `first_step` on; closing the generator stops the readers.
-
-    Errors are those of `train`; without `reading` every example must be readable.
-    """
+    """The training batches of this process, from `first_step` on; closing the generator stops the readers. Without
+    `reading` every example must be readable."""
     config, reading = run.config, data.Reading() if reading is None else reading
     stream = data.batches(
         run.splits["train"],

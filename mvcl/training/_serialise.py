@@ -87,11 +87,10 @@ def replace_at(node: Any, path: Sequence[str], value: Any) -> Any:
 
 
 def to_json(config: Config) -> str:
-    """The config as JSON text.
+    """The config as JSON text; `ValueError` if a value is neither plain nor a named function or class, as a lambda.
 
     `_type` is the import path of a dataclass, `_function` that of a function; the options follow. Code from outside
-    mvcl is named `file.py:name` or `module:name`, with a digest of its source under `_digest`. `ValueError` if a value
-    is neither plain nor a named function or class; a lambda, for example.
+    mvcl is named `file.py:name` or `module:name`, with a digest of its source under `_digest`.
     """
     return json.dumps(tree(config), indent=2) + "\n"
 

@@ -256,10 +256,8 @@ class Session:
         return None
 
     def due(self) -> set[str]:
-        """What is due after this step: to `log`, to `save`, to `score` and to measure the `geometry`.
-
-        A step is scored or measured once: not if its log has it. The evaluation after it scores the last step.
-        """
+        """What is due after this step: to `log`, to `save`, to `score` and to measure the `geometry`, unless its log
+        has it. The evaluation after it scores the last step."""
         config, step, program = self.run.config, self.step, self.run.program
         train = config.train
         epochs = (train.evaluate_every, train.geometry_every)
@@ -313,10 +311,8 @@ class Session:
         return table
 
     def refresh(self) -> None:
-        """Refresh the method's statistics before the next step, and renew optimiser states that start again, if due.
-
-        A refresh adds a line to refresh.jsonl; after the last step it does no more, and the state stays as it is.
-        """
+        """Refresh the method's statistics before the next step, and renew optimiser states that start again, if due;
+        after the last step only refresh.jsonl gets its line."""
         program, epoch = self.run.program, self.run.program.steps_per_epoch
         learner, last = program.learner, self.step == program.steps
         if learner.due(self.step, epoch):

@@ -67,9 +67,7 @@ def _padded(x: jax.Array, axis: int, more: int) -> jax.Array:
 
 
 def in_groups(of_views: methods.OfViews, takes: losses.Takes, group: int) -> methods.OfViews:
-    """The mean of an objective over groups of consecutive instances.
-
-    Of a stack of problems, the mean of the groups' sums; each group's problems are solved one from another.
+    """The mean of an objective over groups of consecutive instances; of a stack of problems, of the groups' sums.
 
     The groups are taken one after the other: the solver of each stops by itself, and one tensor of costs is held.
     """

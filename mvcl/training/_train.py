@@ -92,10 +92,8 @@ def train(
 
 
 def loop(session: Session, hooks: list[Hook]) -> None:
-    """Train from the session's step to the end of the run.
-
-    A step that is measured (scored, or its geometry logged) is saved first. If this is stopped, the next session begins
-    with it.
+    """Train from the session's step to the end of the run. A step that is measured is saved first: if this is stopped,
+    the next session begins with it.
 
     Raises:
       Interrupted: a process received a stop signal; all processes saved the same step.
