@@ -76,7 +76,7 @@ class Claim(abc.ABC):
         return EQUAL if max(-of.low, of.high) <= margin else OPEN
 
     def judge(self, found: Found) -> Verdict:
-        """The answer from what was measured: the worst of the comparisons', of which the reason has the `_SHOWN` worst."""
+        """The answer from what was measured, the worst of the comparisons'; the reason has the `_SHOWN` worst."""
         about = self.about(found.study)
         judged = [self._judged(found, group) for group in about]
         answer = min((of.answer for of in judged), key=_ANSWERS.index)

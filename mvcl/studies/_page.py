@@ -18,6 +18,9 @@ _RULES = (
     "lies within ± margin, else open. A claim of several does not hold if one does not; else it cannot be told if one "
     "is open; else it is equal within the margin if one is; else it holds."
 )
+_ONE_SEED = (
+    "Of one seed: the interval of a claim is that of the deviation of one run which the paper's table shows"
+)
 _HALF_WIDTH = "± is the half-width of a 95% interval."
 _NOT_ABOVE = (
     "≈: not better than the untrained encoder and the raw input (the paired 95% interval to the better of them reaches "
@@ -29,6 +32,7 @@ def page(content: dict[str, Any], figure: str) -> str:
     """Markdown of all tables of the content that `numbers` returns; `figure` is the file of the figure."""
     done = any(cell["seeds"] for cell in content["cells"])
     about = content["about"].strip().split("\n\n")
+    noise = "; ".join(f"{name} {text}" for name, text in content.get("noise", {}).items())
     parts = [
         f"# {content['title']}",
         f"```sh\n{content['command']}\n```",
@@ -41,7 +45,7 @@ def page(content: dict[str, Any], figure: str) -> str:
         if done and content.get("maps")
         else "",
         "Mean and 95% interval over seeds (Student's t).",
-        *_noise(content),
+        f"{_ONE_SEED}: {noise}." if noise and content["seeds"] == 1 else "",
         *_tables(content),
         *_notes(content),
     ]
@@ -50,13 +54,6 @@ def page(content: dict[str, Any], figure: str) -> str:
         commit = content["commit"] or "unknown"
         parts.append(f"Each run on {content['machine']}; commit {commit}; {content['date']}; {versions}.")
     return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _noise(content: dict[str, Any]) -> list[str]:
-    """What takes the place of an interval over seeds in the claims of a study of one seed."""
-    known = "; ".join(f"{name} {text}" for name, text in content.get("noise", {}).items())
-    text = "Of one seed: the interval of a claim is that of the deviation of one run which the paper's table shows"
-    return [f"{text}: {known}."] if known and content["seeds"] == 1 else []
 
 
 def _state(content: dict[str, Any]) -> str:

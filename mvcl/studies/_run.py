@@ -109,7 +109,12 @@ def look(place: Place) -> Look:
         record = _files.read_json(file)
         if "error" in record:
             return Look("failed", record, (str(record["error"]),))
-        reasons = _changes(record["task"], place.task)
+        before, now = (
+            training.digests(record["task"]),
+            training.digests(place.task),
+        )  # of code that it uses now
+        reasons = training.differences(*map(training.flatten, (record["task"], place.task)), _FREE)
+        reasons += [f"{name} has changed" for name in sorted(now) if before.get(name) != now[name]]
     return Look("stale" if reasons else "finished", record, tuple(reasons))
 
 
@@ -117,13 +122,6 @@ def _left(study: Study, folder: Path, again: bool, only: str) -> dict[Place, flo
     """The places that `run` will run, and when their records were written."""
     states = ("missing", "failed", "stale") if again else ("missing", "failed")
     return {place: place.written() for place in places(study, folder, only) if look(place).state in states}
-
-
-def _changes(old: Any, new: Any) -> list[str]:
-    """What differs between two tasks, in words; code that is no longer used was used by code that has changed."""
-    before, now = training.digests(old), training.digests(new)
-    code = [f"{name} has changed" for name in sorted(now) if before.get(name) != now[name]]
-    return training.differences(training.flatten(old), training.flatten(new), _FREE) + code
 
 
 def run(study: Study, folder: Path, *, again: bool = False, only: str = "") -> int:
