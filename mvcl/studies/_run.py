@@ -113,7 +113,8 @@ def look(place: Place) -> Look:
             training.digests(record["task"]),
             training.digests(place.task),
         )  # of code that it uses now
-        reasons = training.differences(*map(training.flatten, (record["task"], place.task)), _FREE)
+        old, new = (training.flatten(task) for task in (record["task"], place.task))
+        reasons = training.differences(old, new, _FREE)
         reasons += [f"{name} has changed" for name in sorted(now) if before.get(name) != now[name]]
     return Look("stale" if reasons else "finished", record, tuple(reasons))
 

@@ -78,14 +78,12 @@ def estimate(config: Config) -> Estimate:
         known, path = data.expected(config.data), getattr(config.data, "path", "")
         if path and (known is None or _buckets.path(path).exists()):
             raise  # it is mistyped, or damaged
-        assumed = f"the data are missing ({error}): "
-        if known is None:  # the assumed epoch length affects schedules, not the cost of a step
-            assumed += "assumed 3 channels and host crops; epochs are not counted"
-            counted = False
-            outline = data.Outline(1000 * config.examples, 1000, data.ExampleSpec(((None, None, 3),)))
-        else:
-            assumed += f"{known.examples:,} training examples are assumed"
-            outline = known
+        guessed = "assumed 3 channels and host crops; epochs are not counted"
+        what = f"{known.examples:,} training examples are assumed" if known else guessed
+        assumed, counted = f"the data are missing ({error}): {what}", known is not None
+        # The assumed length of an epoch affects schedules, not the cost of a step.
+        guess = data.Outline(1000 * config.examples, 1000, data.ExampleSpec(((None, None, 3),)))
+        outline = known or guess
     config = suited_to(config, outline)
     with _progress.during("building the model"):
         program = build(config, outline)

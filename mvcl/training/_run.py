@@ -264,12 +264,6 @@ def save_views(run: Run, path: Path, reading: data.Reading, count: int = 8) -> N
     whole = host_crop(run)
     shown = data.in_order(split, "train", batch_size=len(rows), crop=whole, reading=reading, rows=rows)
     images = next(shown)["inputs"]
-    _files.save_arrays(
-        path,
-        images=images if images.dtype == np.uint8 else np.round(images * 255).astype(np.uint8),
-        views=views,
-        sizes=np.asarray(sizes),
-        view_names=np.asarray(run.config.view_names),
-        labels=split.labels[rows],
-        class_names=np.asarray(split.class_names),
-    )
+    images = images if images.dtype == np.uint8 else np.round(images * 255).astype(np.uint8)
+    names = {"view_names": run.config.view_names, "class_names": split.class_names}
+    _files.save_arrays(path, images=images, views=views, sizes=sizes, labels=split.labels[rows], **names)

@@ -48,21 +48,18 @@ def sharded(of_views: methods.OfViews, takes: losses.Takes, mesh: Mesh, group: i
             extra = {"mask": jnp.ones((z.shape[-3], z.shape[-2]), bool), **extra}
             places["mask"] = 1
             z = _padded(z, z.ndim - 2, more)
-            extra = {
-                name: x if (axis := places[name]) is None else _padded(x, axis, more)
-                for name, x in extra.items()
-            }
-        specs = {
-            name: whole if axis is None else PartitionSpec(*(None,) * axis, axes)
-            for name, axis in places.items()
-        }
-        by_row = PartitionSpec(*(None,) * (z.ndim - 2), axes)
-        return jax.shard_map(local, mesh=mesh, in_specs=(by_row, specs), out_specs=whole)(z, extra)
+            extra = {name: _padded(x, places[name], more) for name, x in extra.items()}
+        specs = {name: by(axis) for name, axis in places.items()}
+        in_specs = (by(z.ndim - 2), specs)
+        return jax.shard_map(local, mesh=mesh, in_specs=in_specs, out_specs=whole)(z, extra)
+
+    def by(axis: int | None) -> PartitionSpec:
+        return whole if axis is None else PartitionSpec(*(None,) * axis, axes)
 
     return split
 
 
-def _padded(x: jax.Array, axis: int, more: int) -> jax.Array:
+def _padded(x: jax.Array, axis: int | None, more: int) -> jax.Array:
     return jnp.pad(x, [(0, more if at == axis else 0) for at in range(x.ndim)])
 
 
