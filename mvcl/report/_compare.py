@@ -23,11 +23,14 @@ Table = dict[str, Any]
 Cell = dict[str, Any]
 # Name, places in the list of runs and seeds (None: the configuration does not tell) of runs of one configuration.
 Group = tuple[str, list[int], list[int | None]]
+Groups = Sequence[Group]
+Names = Sequence[str]
+Steps = Sequence[int | None]
 NONE: Cell = {"text": "–"}
 _TRAINED = "trained encoder"
 
 
-def _table(caption: str, headings: Sequence[str], columns: Iterable[str], **others: Any) -> Table:
+def _table(caption: str, headings: Names, columns: Iterable[str], **others: Any) -> Table:
     return {"caption": caption, "headings": headings, "columns": list(columns), "kind": "several"} | others
 
 
@@ -59,7 +62,7 @@ def of_values(values: Iterable[float], digits: str = ".3f", sign: str = "") -> C
     return {"text": f"{mean:{sign}{digits}}", "value": mean, "beside": beside}
 
 
-def _cells(results: pd.DataFrame, columns: Sequence[str]) -> list[Cell]:
+def _cells(results: pd.DataFrame, columns: Names) -> list[Cell]:
     """The cells of the seeds of one config; of one seed, or equal ones, with the deviation over its draws."""
     cells = dict.fromkeys(columns, NONE)
     for column, of in results.groupby("column", sort=False):
@@ -72,7 +75,7 @@ def _cells(results: pd.DataFrame, columns: Sequence[str]) -> list[Cell]:
     return [cells[column] for column in columns]
 
 
-def protocols(runs: Sequence[Run], names: Sequence[str]) -> list[tuple[str, str]]:
+def protocols(runs: Sequence[Run], names: Names) -> list[tuple[str, str]]:
     """(columns, protocol); runs and rows are named where a column has several."""
     several = len(runs) > 1
     every = pd.concat([run.evaluation.assign(run=f"{n}, " if several else "") for run, n in zip(runs, names)])
@@ -84,7 +87,7 @@ def protocols(runs: Sequence[Run], names: Sequence[str]) -> list[tuple[str, str]
     return [(", ".join(columns) + whose, protocol) for (protocol, whose), columns in columns_of.items()]
 
 
-def groups(runs: Sequence[Run], names: Sequence[str]) -> list[Group]:
+def groups(runs: Sequence[Run], names: Names) -> list[Group]:
     """The runs by configuration; two of the same seed are not one group.
 
     A group has the name of its run, or of the folder of all its runs if no other group is in it, or their names.
@@ -109,7 +112,7 @@ def groups(runs: Sequence[Run], names: Sequence[str]) -> list[Group]:
     return named
 
 
-def changed(runs: Sequence[Run], of: Sequence[Group]) -> dict[str, list[str]]:
+def changed(runs: Sequence[Run], of: Groups) -> dict[str, list[str]]:
     """Field -> value of each group as text, of the fields in which the groups differ; – where a group has none."""
     configs = [_fields(runs[places[0]])[1] for _, places, _ in of]
     fields = {field: [config.get(field, ...) for config in configs] for all_of in configs for field in all_of}
@@ -128,7 +131,7 @@ def _fields(run: Run) -> tuple[int | None, dict[str, Any]]:
 
 
 def several(
-    runs: Sequence[Run], names: Sequence[str], of: Sequence[Group], fields: Mapping[str, Sequence[str]]
+    runs: Sequence[Run], names: Names, of: Groups, fields: Mapping[str, Names]
 ) -> dict[str, Table | None]:
     """`results` of the groups, `singles`, a row for each run, and `gaps`, differences to the first group.
 
@@ -163,10 +166,10 @@ def several(
 
 def _results(
     found: pd.DataFrame,
-    columns: Sequence[str],
-    of: Sequence[Group],
-    steps: Sequence[int | None],
-    fields: Mapping[str, Sequence[str]],
+    columns: Names,
+    of: Groups,
+    steps: Steps,
+    fields: Mapping[str, Names],
     every: pd.DataFrame,
 ) -> Table:
     """The results of the trained encoder, the best first, and the baselines."""
@@ -220,9 +223,7 @@ def _results(
     )
 
 
-def _baselines(
-    found: pd.DataFrame, columns: Sequence[str], of: Sequence[Group]
-) -> list[tuple[str, list[Cell]]]:
+def _baselines(found: pd.DataFrame, columns: Names, of: Groups) -> list[tuple[str, list[Cell]]]:
     """A row for each baseline that all groups share, else one for each of its values."""
     rows = []
     for name, results in found.groupby("row", sort=False):
@@ -248,9 +249,7 @@ def _notes(cells: Sequence[Cell], other_steps: bool) -> str:
     return "; ".join(note for note, holds in notes.items() if holds) + "."
 
 
-def _gaps(
-    trained: pd.DataFrame, columns: Sequence[str], of: Sequence[Group], steps: Sequence[int | None]
-) -> Table | None:
+def _gaps(trained: pd.DataFrame, columns: Names, of: Groups, steps: Steps) -> Table | None:
     """Differences to the first group, paired by seed; None where no group shares two seeds with it."""
     known, rows = trained.dropna(subset="seed"), []
     for g, (name, *_) in enumerate(of[1:], 1):
@@ -269,7 +268,7 @@ def _gaps(
     return _table(caption, ["run", "seeds"], columns, rows=rows, notes=notes) if rows else None
 
 
-def geometries(runs: Sequence[Run], of: Sequence[Group]) -> list[Table]:
+def geometries(runs: Sequence[Run], of: Groups) -> list[Table]:
     """A table for each output of the network: the mean over views of each measure, by geometry.json or the log."""
     lines = [
         {"output": output, "group": g, "step": step, "source": source, **values}

@@ -278,7 +278,8 @@ def load(source: str | Path) -> Config:
     except TypeError as error:
         raise _with_nearest(error, f"{variant}() of {file}") from error
     if not isinstance(config, Config):
-        raise ValueError(f"{variant}() of {file} must return a training.Config, got {type(config).__name__}")
+        got = type(config).__name__
+        raise ValueError(f"{variant}() of {file} must return a mvcl.training.Config, got {got}")
     with _files.naming(file):
         tree(config)  # raises for a value that cannot be saved; its own code is known from now on
     return config

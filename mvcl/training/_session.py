@@ -28,6 +28,8 @@ _PHASES = {"seconds_data": "data", "seconds_step": "training", "seconds_log": "l
 _PAGES = Path("/proc/self/statm")  # the memory of this process, on Linux
 # Consecutive logged steps at chance level, or with a collapsed rank, before a warning.
 _PATIENCE = 5
+Page = Callable[[], Path] | None
+"""Writes the page of a run and returns its path."""
 _GEOMETRY = "encoder_uniformity"  # in every row of the log with a geometry
 
 
@@ -197,13 +199,7 @@ class Session:
     log: Log | None = None
 
     def __init__(
-        self,
-        run: Run,
-        workdir: Path,
-        clock: Clock,
-        stop: Stop,
-        files: ExitStack,
-        page: Callable[[], Path] | None,
+        self, run: Run, workdir: Path, clock: Clock, stop: Stop, files: ExitStack, page: Page
     ) -> None:
         """Read the newest checkpoint of the folder that can be read, or begin."""
         config, program = run.config, run.program

@@ -18,7 +18,7 @@ from mvcl.training._optimizers import Sgd
 from mvcl.training._program import State
 from mvcl.training._run import batches, prepare, save_views
 from mvcl.training._serialise import load, replace_at
-from mvcl.training._session import Clock, Diverged, Session
+from mvcl.training._session import Clock, Diverged, Page, Session
 
 Hook = Callable[[int, State, dict[str, jax.Array]], None]
 """Called with the number of steps done, the state and the last step's values: before the first step of a session, with
@@ -34,7 +34,7 @@ def train(
     splits: Mapping[str, data.Split] | None = None,
     hooks: Sequence[Hook] = (),
     profile: int = 0,
-    page: Callable[[], Path] | None = None,
+    page: Page = None,
 ) -> Table:
     """Train a config in a folder, from the newest checkpoint if there is one, and evaluate.
 
@@ -233,9 +233,7 @@ def finetune_config(run: Path, source: data.Source | None = None, replicas: int 
     )
 
 
-def train_seeds(
-    config: Config, folder: Path, seeds: int = 3, *, page: Callable[[], Path] | None = None
-) -> Table:
+def train_seeds(config: Config, folder: Path, seeds: int = 3, *, page: Page = None) -> Table:
     """Train a config once per seed, each in its own folder, and average the evaluation tables.
 
     The runs are in `seed0`, `seed1`, ... of the folder, from train.seed on; existing ones are resumed, finished ones
