@@ -99,29 +99,25 @@ def of_runs(logs: Sequence[Sequence[pd.DataFrame]], names: Sequence[str]) -> lis
         horizontal = "epoch"
         logs = [[log.set_axis(log.index * r) for log, r in zip(*pairs)] for pairs in zip(logs, rates)]
     for key, title, label in CURVES:
-        lines = [band([series(log, key) for log in of], horizontal) for of in logs] if seeds else []
-        of_each = [series(of[0], key) for of in logs]
-        chance = [series(of[0], "chance") for of in logs] if key == "loss" and not seeds else []
+        of_each = [[series(log, key) for log in of] for of in logs]
+        lines = [band(of, horizontal) if seeds else of[0].to_frame("value") for of in of_each]
+        ends = [(name, x) for name, line in zip(names, lines) if (x := last(line["value"])) is not None]
+        if not ends or (seeds and key in _NOT_OF_SEEDS):
+            continue
+        chance: list[pd.Series] = []
         if seeds:
-            values = [float(of["value"].iloc[-1]) for of in lines if len(of)]
-            if not values or key in _NOT_OF_SEEDS:
-                continue
-            note = f"{len(values)} of {len(logs)} configurations; "
-            note += f"last values from {min(values):.4g} to {max(values):.4g}"
+            low, high = min(x for _, x in ends), max(x for _, x in ends)
+            note = f"{len(ends)} of {len(logs)} configurations; last values from {low:.4g} to {high:.4g}"
             alt = f"{title} over the {horizontal}s of training, mean over seeds; {note}"
         else:
-            ends = [(name, value) for name, line in zip(names, of_each) if (value := last(line)) is not None]
-            if not ends:
-                continue
             note = "last value " + ", ".join(f"{name} {x:.4g}" if several else f"{x:.4g}" for name, x in ends)
-            levels = [value for line in chance if (value := last(line)) is not None]
-            if levels:
+            chance = [series(of[0], "chance") for of in logs] if key == "loss" else []
+            if levels := [x for level in chance if (x := last(level)) is not None]:
                 note += "; dashed: chance level" + ("" if several else f" {levels[0]:.4g}")
-            for name, line in zip(names, of_each):
-                for step in line.index[line.isna()][:1]:
+            for name, line in zip(names, lines):
+                for step in line.index[line["value"].isna()][:1]:
                     note += f"; not finite{f' in {name}' if several else ''} at step {step:.0f}"
             alt = f"{title} over training steps; {note}"
-            lines, chance = [line.to_frame("value") for line in of_each], chance if levels else []
         plots.append((curves(lines, label, alt, names, dashed=chance), title, note))
     return plots
 
@@ -263,15 +259,13 @@ _GEOMETRY = (  # title, plot, text in place of it, and note
         "Spectrum",
         _spectrum,
         "Eigenvalues of the covariance at the {where}: {views}",
-        "variance of the embeddings in each direction, dashed for all views; where a line falls early, "
-        "the rest is idle.",
+        "variance of the embeddings in each direction, dashed for all views; behind a fall the rest is idle.",
     ),
     (
         "Cosines",
         _cosines,
         "Cosines of positives and negatives at the {where}",
-        "of two views of an instance and of two instances; the less they overlap, the better views find their "
-        "instance.",
+        "of two views of an instance and of two instances; the less they overlap, the better views find theirs.",
     ),
     (
         "Alignment",

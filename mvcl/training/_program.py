@@ -298,27 +298,20 @@ def rows_per_device(config: Config, examples: int, mesh: Mesh, learner: methods.
     n, group, last_batch = config.examples, config.train.group, learner.last_batch
     if n > examples:
         raise ValueError(f"train.batch_size must be at most the {examples} training examples, got {n}")
-    rows, left = -(-n // mesh.size), n % mesh.size
-    if left and (last_batch or group is not None):
-        what = f"a batch of {n} examples does not divide over {mesh.size} devices"
-        raise ValueError(f"{what}; use fewer devices with --mesh.data")
-    if left and (isinstance(config.method, methods.Supervised) or not models.counts_rows(learner.abstract)):
-        raise ValueError(
-            f"a batch of {n} examples must divide over {mesh.size} devices for method supervised, for "
-            "encoder.batch_groups and for an encoder whose batch statistics are not of this package; use fewer "
-            "devices with --mesh.data"
-        )
-    last = examples % n if last_batch else 0
-    if last % mesh.size:
-        raise ValueError(
-            f"the last batch of an epoch has {last} examples, which do not divide over {mesh.size} devices; use "
-            f"--mesh.data 1, or another --train.batch-size than {n}, or leave the last batch out"
-        )
-    for count, batch in ((rows, "batch"), (last // mesh.size, "last batch of an epoch")):
-        if group is not None and count % group:
-            what = f"train.group must divide the {count} examples of a device's {batch}, got {group}"
+    last, size = examples % n if last_batch else 0, mesh.size
+    supervised = isinstance(config.method, methods.Supervised)
+    for count, batch in ((n, "a batch"), (last, "the last batch of an epoch")):
+        own = count % size > 0 and (supervised or not models.counts_rows(learner.abstract))
+        if own or (count % size and (last_batch or group is not None)):
+            why = (
+                ", as method supervised and batch statistics of groups or other packages need" if own else ""
+            )
+            what = f"{batch} of {count} examples does not divide over {size} devices{why}"
+            raise ValueError(f"{what}; use --mesh.data 1, or another --train.batch-size than {n}")
+        if group is not None and (rows := count // size) % group:
+            what = f"train.group must divide the {rows} examples of a device's part of {batch}, got {group}"
             raise ValueError(f"{what}; use fewer devices with --mesh.data, or a larger --train.batch-size")
-    return rows
+    return -(-n // size)
 
 
 def placed(x: jax.ShapeDtypeStruct, mesh: Mesh) -> jax.ShapeDtypeStruct:

@@ -210,12 +210,12 @@ def test_groups_split_masks_and_weights(rng):
         ({"train.group": 1}, r"train.group must .* batch of 32 examples, got 1"),
         (
             {"train.group": 16, "mesh.data": 4},
-            r"train.group must divide the 8 examples of a device's batch, got 16",
+            r"train.group must divide the 8 examples of a device's part of a batch, got 16",
         ),
         ({"mesh.data": 6, "train.group": 8}, r"32 examples does not divide over 6 devices"),
         (
             {"mesh.data": 6, "encoder": models.ResNet(width=2, batch_groups=2)},
-            r"32 examples must divide over 6",
+            r"32 examples does not divide over 6 devices, as method supervised",
         ),
         ({"mesh.data": 16}, r"16 \* 1 devices, but there are 8"),
         ({"train.batch_size": 2000, "views.strategy": "fixed"}, "at most the 88 training examples, got"),

@@ -117,7 +117,10 @@ def test_the_first_contrastive_step_of_the_head_is_the_learning_rate():
     [
         ({"train.batch_size": 599}, 3),
         ({"train.batch_size": 449}, 4),  # the example that is left has no negatives
-        ({"mesh.data": 4, "train.batch_size": 900}, "897 examples, which do not divide over 4"),
+        (
+            {"mesh.data": 4, "train.batch_size": 900},
+            "last batch of an epoch of 897 examples does not divide over 4",
+        ),
     ],
 )
 def test_a_last_batch_needs_fitting_options(change, message):
