@@ -213,8 +213,9 @@ class Checkpoints:
 
     def save(self, step: int, state: State, record: dict[str, Any]) -> bool:
         """Start writing a checkpoint, with plain values as `record`; False if it exists. The state may be donated."""
-        whole = json.dumps({**record, "step": step, "digest": np.asarray(_digest(state)).tolist()})
-        saved = ocp.args.JsonSave({"record": whole, "checksum": zlib.crc32(whole.encode())})
+        whole = {**record, "step": step, "digest": np.asarray(_digest(state)).tolist()}
+        checksum = zlib.crc32(json.dumps(whole, sort_keys=True).encode())
+        saved = ocp.args.JsonSave(whole | {"checksum": checksum})
         with _named(self._folder):  # the error may be from the previous save
             args = ocp.args.Composite(state=ocp.args.StandardSave(state), record=saved)
             return self._manager.save(step, args=args)
@@ -260,10 +261,10 @@ class Checkpoints:
     def _read(self, step: int, like: State) -> tuple[State, dict[str, Any]]:
         args = ocp.args.Composite(state=ocp.args.StandardRestore(like), record=ocp.args.JsonRestore())
         restored = self._manager.restore(step, args=args)
-        state, saved = restored["state"], restored["record"]
-        if zlib.crc32(saved["record"].encode()) != saved["checksum"]:
+        state, record = restored["state"], restored["record"]
+        checksum = record.pop("checksum", None)
+        if checksum != zlib.crc32(json.dumps(record, sort_keys=True).encode()):
             raise ValueError("its record differs from the one that was saved")
-        record = json.loads(saved["record"])
         if np.asarray(_digest(state)).tolist() != record["digest"]:
             raise ValueError("its arrays differ from those that were saved")
         return state, record

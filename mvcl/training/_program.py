@@ -104,7 +104,8 @@ def _built(config: Config, outline: data.Outline, mesh: Mesh) -> Program:
     takes = losses.takes(config.objective)
     of_views = losses.of_views(config.objective, config.views.global_views)
     of_views = partial(of_views, **learner.objective_options)
-    objective = _sharding.sharded(of_views, takes, mesh, train.group)
+    alone = mesh.size == 1 and train.group is None
+    objective = of_views if alone else _sharding.sharded(of_views, takes, mesh, train.group)
 
     def init(seed: jax.Array) -> State:
         params, statistics = learner.init(jax.random.key(seed))
