@@ -240,10 +240,8 @@ class Study:
         compared = {n: cell.name for cell in self.cells if (n := getattr(cell.task, "instances", None))}
         if len(compared) > 1 and not self.unequal:
             some = ", ".join(f"{n} ({name})" for n, name in sorted(compared.items()))
-            raise ValueError(
-                f"objectives of {self.title!r} compare different numbers of instances, {some}; give them one number, "
-                "or say in `unequal` why not"
-            )
+            what = f"objectives of {self.title!r} compare different numbers of instances, {some}"
+            raise ValueError(f"{what}; give them one number, or say in `unequal` why not")
         select(self, self.reference or {})
         for claim in self.claims:
             if not claim.about(self):

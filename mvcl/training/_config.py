@@ -116,11 +116,8 @@ class Checkpoint:
 class Config:
     """One experiment."""
 
-    data: Source = dataclasses.field(
-        default_factory=Digits,
-        metadata={"resume": ("directory", "path")},  # the data may have moved
-    )
-    """Source of the examples."""
+    data: Source = dataclasses.field(default_factory=Digits, metadata={"resume": ("directory", "path")})
+    """Source of the examples; they may have moved when a run resumes."""
     views: Views = dataclasses.field(default_factory=Views)
     encoder: models.EncoderConfig = dataclasses.field(default_factory=lambda: models.ResNet())
     """The network whose features are evaluated."""
@@ -190,13 +187,10 @@ def check(config: Config) -> Config:
             least, value = field.metadata.get("least"), getattr(of, field.name)
             if least is not None and value is not None and not value >= least:
                 raise ValueError(f"{part}.{field.name} must be at least {least}; got {value}")
+    some = views.global_views is None or 1 <= views.global_views < k
     requirements = (
         ("views.k", k >= 2, "at least 2, since an objective compares views"),
-        (
-            "views.global_views",
-            views.global_views is None or 1 <= views.global_views < k,
-            f"None, or at least 1 and less than views.k = {k}, so that there are local views",
-        ),
+        ("views.global_views", some, f"None, or at least 1 and less than views.k = {k}"),
         ("train.epochs", train.epochs > 0, "positive"),
         ("train.ema", 0 <= train.ema < 1, "in [0, 1)"),
         ("train.peak_tflops", train.peak_tflops is None or train.peak_tflops > 0, "None or positive"),

@@ -291,10 +291,9 @@ def _named(folder: Path) -> Iterator[None]:
         text = " ".join(str(error).split())
         known = map(os.strerror, (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES))
         reason = next((words for words in known if words in text), text[:300])
-        raise RuntimeError(
-            f"a checkpoint could not be written to {folder} ({reason}); earlier ones are intact. Free disk space or "
-            "make the folder writable, then repeat the command to resume from the newest"
-        ) from error
+        what = f"a checkpoint could not be written to {folder} ({reason}); earlier ones are intact"
+        how = "Free disk space or make the folder writable, then repeat the command to resume from the newest"
+        raise RuntimeError(f"{what}. {how}") from error
 
 
 @jax.jit

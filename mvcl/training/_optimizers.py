@@ -96,12 +96,8 @@ class Lars(Optimizer):
         ratio = optax.scale_by_trust_ratio(trust_coefficient=self.trust_coefficient)
         if self.clip:
             ratio = _clip_by_trust_ratio(self.trust_coefficient, learning_rate)
-        return optax.chain(
-            decay,
-            optax.masked(ratio, decay_mask),
-            optax.scale_by_learning_rate(learning_rate),
-            optax.trace(self.momentum),
-        )
+        rate, momentum = optax.scale_by_learning_rate(learning_rate), optax.trace(self.momentum)
+        return optax.chain(decay, optax.masked(ratio, decay_mask), rate, momentum)
 
 
 def _clip_by_trust_ratio(trust: float, learning_rate: optax.Schedule) -> Rule:
@@ -178,14 +174,10 @@ def peak(optimizer: Optimizer, examples: int) -> float:
 
 
 _SPARED = re.compile(r"\['(bias|scale)'\](\.value)?$")
-decay_mask = partial(
-    jax.tree_util.tree_map_with_path,
-    lambda path, x: x.ndim > 1 and not _SPARED.search(jax.tree_util.keystr(path)),
-)
+_with_path, _keystr = jax.tree_util.tree_map_with_path, jax.tree_util.keystr
+decay_mask = partial(_with_path, lambda path, x: x.ndim > 1 and not _SPARED.search(_keystr(path)))
 """Mask of decayed parameters: True for two or more dimensions, but for a `bias` and the `scale` of a norm."""
-
-
-_part = partial(jax.tree_util.tree_map_with_path, lambda path, _: path[0].key)  # each parameter's first key
+_part = partial(_with_path, lambda path, _: path[0].key)  # each parameter's first key
 
 
 def restart(rule: Rule, state: dict[str, Any], parts: tuple[str, ...]) -> dict[str, Any]:

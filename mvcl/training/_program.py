@@ -245,14 +245,10 @@ def features_of(config: Config, spec: data.ExampleSpec, learner: methods.Learner
 
 def evaluation_policy(config: Config, spec: data.ExampleSpec | None) -> augment.Policy:
     """The policy of evaluation: the whole image if all have the encoder's size, else its central 7/8."""
-    first, size = config.policies[0], None if spec is None else spec.image_shape
-    whole = size is not None and min(size[:2]) <= first.image_size
-    return augment.evaluation(
-        image_size=first.image_size,
-        center_fraction=1.0 if whole else 0.875,
-        mean=first.mean,
-        std=first.std,
-    )
+    first, shape = config.policies[0], None if spec is None else spec.image_shape
+    whole = shape is not None and min(shape[:2]) <= first.image_size
+    size, part = first.image_size, 1.0 if whole else 0.875
+    return augment.evaluation(image_size=size, center_fraction=part, mean=first.mean, std=first.std)
 
 
 def make_mesh(options: _config.Mesh) -> Mesh:
