@@ -147,9 +147,7 @@ def _build(node: Any, known: dict[str, Any]) -> Any:
     name = str(node.get(TYPE) or node.get(FUNCTION))
     if name not in known and DIGEST in node:
         file = name.split(":")[0] if name.split(":")[0].endswith(".py") else "FILE.py"
-        what = (
-            f"this run uses {name}, which is not part of mvcl and is imported only from a file that you name"
-        )
+        what = "which is not part of mvcl and is imported only from a config file that you name"
         how = f"pass --config {file}; to train, mvcl train {file}; in Python, training.load({file!r}) before"
         raise ValueError(f"this run uses {name}, {what}: {how}")
     if name not in known:
