@@ -132,9 +132,8 @@ def numbers(name: str, value: ArrayLike, dtype: jnp.dtype) -> jax.Array:
 def finite(name: str, value: jax.Array) -> jax.Array:
     """An array without NaN and infinity; not checked while tracing. For functions whose result would hide them."""
     if not isinstance(value, jax.core.Tracer) and not bool(jnp.isfinite(value).all()):
-        raise ValueError(
-            f"{name} must be finite, got {int((~jnp.isfinite(value)).sum())} entries that are not"
-        )
+        bad = int((~jnp.isfinite(value)).sum())
+        raise ValueError(f"{name} must be finite, got {bad} entries that are not")
     return value
 
 

@@ -217,8 +217,7 @@ def _embeddings(features: np.ndarray, labels: np.ndarray, names: Sequence[str]) 
     }
 
 
-_TEMPLATES = Environment(
-    loader=PackageLoader("mvcl.report"), autoescape=True, trim_blocks=True, lstrip_blocks=True
-)
+_FOLDER = PackageLoader("mvcl.report")
+_TEMPLATES = Environment(loader=_FOLDER, autoescape=True, trim_blocks=True, lstrip_blocks=True)
 _indented = functools.partial(json.dumps, indent=2, ensure_ascii=False)
 _TEMPLATES.filters |= {"kind": kind, "short": _compare.short, "indented": _indented}

@@ -118,9 +118,8 @@ def _log(file: Path) -> pd.DataFrame:
     rows = [row for row in training.read_log(file) if "step" in row]
     _need(bool(rows), "no line has a step")
     # A number that was not finite is infinite here; nothing is what a step has not.
-    numbers = [
-        {k: math.inf if v != v else v for k, v in row.items() if type(v) in (int, float)} for row in rows
-    ]
+    known = ({k: v for k, v in row.items() if type(v) in (int, float)} for row in rows)
+    numbers = [{k: math.inf if v != v else v for k, v in row.items()} for row in known]
     return pd.DataFrame(numbers, dtype=float).groupby("step").last()  # a resumed run repeats some steps
 
 

@@ -125,9 +125,8 @@ class Claim(abc.ABC):
         m, values = self.measure, [_values(found, cells, self.measure) for cells in compared]
         if found.study.noise.get(m) or max(map(len, values)) != 1:
             return []
-        printed = [
-            _combined([{0: c.printed[m]} if m in c.printed else {} for c in cells]) for cells in compared
-        ]
+        each = ([{0: c.printed[m]} if m in c.printed else {} for c in cells] for cells in compared)
+        printed = list(map(_combined, each))
         every = map(itertools.chain.from_iterable, (values, printed))
         here, there = ([self._holds(Interval(v, v, v, 1)) for v in each] for each in every)
         text = f"one seed: as claimed in {sum(here)} of {len(here)} comparisons"

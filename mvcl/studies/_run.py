@@ -94,9 +94,8 @@ def places(study: Study, folder: Path, only: str = "") -> list[Place]:
         digest = hashlib.sha256(json.dumps(task, sort_keys=True).encode()).hexdigest()[:16]
         of_cell, work = folder / "cells" / slug, folder.parent / "cells" / digest
         seeded = getattr(cell.task, "seeded", True)  # else one run is that of every seed
-        found += [
-            Place(cell, n, of_cell / str(n), work / str(n if seeded else 0), task) for n in range(study.seeds)
-        ]
+        for n in range(study.seeds):
+            found.append(Place(cell, n, of_cell / str(n), work / str(n if seeded else 0), task))
     return found
 
 

@@ -59,9 +59,8 @@ def choose(config: Config, path: str, name: str) -> Config:
     """The config with the field at a dotted path set to the named choice; a `ValueError` names the nearest."""
     if path not in CHOICES:
         near = hint(path, {field: f"{field}:{name}" for field in CHOICES})
-        raise ValueError(
-            f"{path}:{name} is not a known field; {near}Fields chosen by name: {', '.join(CHOICES)}"
-        )
+        what = f"{path}:{name} is not a known field"
+        raise ValueError(f"{what}; {near}Fields chosen by name are {', '.join(CHOICES)}")
     table, key = CHOICES[path], name.replace("-", "_")
     if key not in table:
         near = hint(key, {known: f"{path}:{known}" for known in table})

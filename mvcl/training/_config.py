@@ -237,8 +237,7 @@ def suited_to(config: Config, outline: Outline) -> Config:
         numbers = max(len(policy.mean), len(policy.std))
         if numbers not in (1, channels):
             what = f"views.policy normalises {numbers} channels and the images have {channels}"
-            raise ValueError(
-                f"{what}; use --views.policy.mean and --views.policy.std 0.5, or 0 and 1 for none"
-            )
+            use = "--views.policy.mean and --views.policy.std 0.5, or 0 and 1 for none"
+            raise ValueError(f"{what}; use {use}")
     check(config)
     return config

@@ -104,10 +104,8 @@ def _check_same(file: Path, config: Config) -> None:
     if differing and not (steps and not scheduled and _optimizers.constant(config.optimizer)):
         more = f" (and {len(differing) - 3} more)" if len(differing) > 3 else ""
         why = "; its learning rate or method is scheduled to the run's end, which stays where it is" * steps
-        raise ValueError(
-            f"--workdir {file.parent} belongs to another config: {'; '.join(differing[:3])}{more}{why}. "
-            "Choose another --workdir, or pass the same options to resume it"
-        )
+        what = f"--workdir {file.parent} belongs to another config: {'; '.join(differing[:3])}{more}{why}"
+        raise ValueError(f"{what}. Choose another --workdir, or pass the same options to resume it")
     for name, digest in before.items():
         if digest != now.get(name):
             since = f"has changed since this run started (digest {digest}, now {now.get(name)})"
@@ -183,9 +181,8 @@ class Checkpoints:
         level = logger.level
         logger.setLevel(logging.ERROR)  # orbax warns of what `read_only` means
         kept = preservation_policy.AnyPreservationPolicy([preservation_policy.LatestN(keep), self])
-        options = ocp.CheckpointManagerOptions(
-            preservation_policy=kept, cleanup_tmp_directories=not read_only, read_only=read_only
-        )
+        writes = {"cleanup_tmp_directories": not read_only, "read_only": read_only}
+        options = ocp.CheckpointManagerOptions(preservation_policy=kept, **writes)
         try:
             self._manager = ocp.CheckpointManager(self._place, options=options)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
@@ -247,9 +244,8 @@ class Checkpoints:
             except Exception as error:  # a damaged file may raise anything
                 reason = _buckets.reason(error)
                 if step is not None:
-                    raise DamagedCheckpoints(
-                        f"the checkpoint of step {candidate} in {self._folder} cannot be read: {reason}"
-                    ) from error
+                    what = f"the checkpoint of step {candidate} in {self._folder} cannot be read: {reason}"
+                    raise DamagedCheckpoints(what) from error
                 earlier = [s for s in steps if s < candidate]
                 instead = f"falling back to step {earlier[-1]}" if earlier else "there is no earlier one"
                 _progress.line(f"checkpoint of step {candidate} is damaged ({reason}); {instead}")

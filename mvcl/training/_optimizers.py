@@ -129,10 +129,9 @@ def build(
     if optimizer.warmup_epochs < 0:
         raise ValueError(f"optimizer.warmup_epochs must be at least 0, got {optimizer.warmup_epochs}")
     if not 0 <= optimizer.warmup_share <= 0.5 or (optimizer.warmup_share and optimizer.warmup_epochs):
-        raise ValueError(
-            "optimizer.warmup_share must be in [0, 0.5], and 0 with optimizer.warmup_epochs, got "
-            f"{optimizer.warmup_share} and {optimizer.warmup_epochs} epochs"
-        )
+        got = f"{optimizer.warmup_share} and {optimizer.warmup_epochs} epochs"
+        what = "optimizer.warmup_share must be in [0, 0.5], and 0 with optimizer.warmup_epochs"
+        raise ValueError(f"{what}, got {got}")
     # A shortened run still reaches its peak learning rate.
     asked = optimizer.warmup_epochs * steps_per_epoch + optimizer.warmup_share * steps
     warmup = min(round(asked), steps // 2)

@@ -190,9 +190,8 @@ def profiler_server(port: int) -> None:
             free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             free.bind(("", port or -1))  # 0 would be any port
     except (OSError, OverflowError) as error:  # of which jax's server says nothing
-        raise ValueError(
-            f"--profiler-port must be a port from 1 to 65535 that no program of this machine uses, got {port}"
-        ) from error
+        what = "--profiler-port must be a port from 1 to 65535 that no program of this machine uses"
+        raise ValueError(f"{what}, got {port}") from error
     jax.profiler.start_server(port)
 
 

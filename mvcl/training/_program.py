@@ -98,9 +98,8 @@ def _built(config: Config, outline: data.Outline, mesh: Mesh) -> Program:
     if steps < 1:
         raise ValueError(f"train.epochs = {train.epochs} is less than one step of {n} examples")
     parts = tuple(jax.eval_shape(learner.init, jax.random.key(0))[0]) if learner.restarts_parts else ()
-    rule, learning_rate = _optimizers.build(
-        config.optimizer, examples=n, steps=steps, steps_per_epoch=steps_per_epoch, parts=parts
-    )
+    lengths = {"examples": n, "steps": steps, "steps_per_epoch": steps_per_epoch}
+    rule, learning_rate = _optimizers.build(config.optimizer, **lengths, parts=parts)
     takes = losses.takes(config.objective)
     of_views = losses.of_views(config.objective, config.views.global_views)
     of_views = partial(of_views, **learner.objective_options)
@@ -300,9 +299,8 @@ def rows_per_device(config: Config, examples: int, mesh: Mesh, learner: methods.
     for count, batch in ((n, "a batch"), (last, "the last batch of an epoch")):
         own = count % size > 0 and (supervised or not models.counts_rows(learner.abstract))
         if own or (count % size and (last_batch or group is not None)):
-            why = (
-                ", as method supervised and batch statistics of groups or other packages need" if own else ""
-            )
+            needs = ", as method supervised and batch statistics of groups or other packages need"
+            why = needs if own else ""
             what = f"{batch} of {count} examples does not divide over {size} devices{why}"
             raise ValueError(f"{what}; use --mesh.data 1, or another --train.batch-size than {n}")
         if group is not None and (rows := count // size) % group:

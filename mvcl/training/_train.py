@@ -63,9 +63,8 @@ def train(
     run, called = prepare(config, splits), [*hooks]
     size, side, most = run.config.policies[0].image_size, run.outline.side, run.config.train.batch_size
     if first and 0 < 2 * side < size:
-        _progress.line(
-            f"warning: views of {size} pixels enlarge images of {side}; --views.policy.image-size {side} does not"
-        )
+        size_of = f"views of {size} pixels enlarge images of {side}"
+        _progress.line(f"warning: {size_of}; --views.policy.image-size {side} does not")
     if first and most < config.train.batch_size:
         _progress.line(f"warning: a batch has all {most} examples, which are fewer than train.batch_size")
     if run.program.chance is not None:
