@@ -55,7 +55,8 @@ def evaluated(
 
     def write(name: str, **more: Any) -> None:
         if folder is not None:
-            content = _title(run, step) | {"score": score, "rows": table} | more
+            title = {"step": step, "weights": run.weights, "protocol": _serialise.tree(protocol)}
+            content = title | {"score": score, "rows": table} | more
             _files.write_whole(folder / name, json.dumps(content, indent=2, default=dataclasses.asdict))
 
     if "trained encoder" not in table:
@@ -99,18 +100,12 @@ def baseline(run: Run, row: str, reading: data.Reading | None = None) -> list[ev
     return protocol.measure_raw(*encode_readable(run, None, reading, row))
 
 
-def _title(run: Run, step: int) -> dict[str, Any]:
-    """What rows are of: the weights, if not of the run's own step, and the protocol."""
-    own = {"weights": run.weights} if run.weights else {}
-    return {"step": step, **own, "protocol": _serialise.tree(run.config.evaluation)}
-
-
 def saved(run: Run, workdir: Path, step: int, name: str = _FILE) -> tuple[Table, Score | None] | None:
     """The rows that `evaluated` wrote for this step and protocol; None if there are none, or the file is damaged."""
-    title, table = _title(run, step), Table()
+    title, table = (step, run.weights, _serialise.tree(run.config.evaluation)), Table()
     try:
         content = _files.read_json(workdir / name)
-        if {name: content.get(name) for name in title} != title:
+        if tuple(map(content.get, ("step", "weights", "protocol"))) != title:
             return None
         for row, results in content["rows"].items():
             tuples = ({**result, "each": tuple(result.get("each", ()))} for result in results)

@@ -115,7 +115,7 @@ def losses_named(workdir: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        cause: BaseException | None = error if jax.process_count() > 1 else None
+        cause: BaseException | None = error
         while cause is not None:
             if isinstance(cause, jax.errors.JaxRuntimeError) and _SIGNS_OF_LOSS.search(str(cause)):
                 raise LostProcess(

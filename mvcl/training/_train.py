@@ -71,7 +71,7 @@ def train(
         jax.eval_shape(run.program.chance)  # an objective's options are checked before anything is written
     stop = _processes.Stop(run.program.mesh)
     with (
-        _processes.losses_named(workdir),
+        _processes.losses_named(workdir) if jax.process_count() > 1 else nullcontext(),
         _processes.handling(stop.handle),
         _folder.locked(workdir) if first else nullcontext(),
         ExitStack() as files,
