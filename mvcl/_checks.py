@@ -28,13 +28,14 @@ def array(name: str, value: ArrayLike, axes: str = "", minimum: Sequence[int] = 
 
 
 def views(z: ArrayLike, axis_name: str | None = None, name: str = "z") -> jax.Array:
-    """`(k, n, d)` embeddings with k >= 2 and, over all devices of `axis_name`, n >= 2."""
-    return array(name, z, "k n d", (2, _least_rows(axis_name), 1))
+    """`(k, n, d)` embeddings with k >= 2 and, over all devices of `axis_name`, n >= 2: a device may hold one."""
+    rows = 2 if axis_name is None or jax.lax.axis_size(axis_name) < 2 else 1
+    return array(name, z, "k n d", (2, rows, 1))
 
 
 def pair(x: ArrayLike, y: ArrayLike, axis_name: str | None = None) -> jax.Array:
     """Two sets of `(n, d)` embeddings of one shape and dtype, stacked to `(2, n, d)`."""
-    rows = _least_rows(axis_name)
+    rows = 2 if axis_name is None or jax.lax.axis_size(axis_name) < 2 else 1
     a, b = array("x", x, "n d", (rows, 1)), array("y", y, "n d", (rows, 1))
     same_shape("x", a, "y", b)
     return jnp.stack([a, b])
@@ -185,8 +186,3 @@ def aggregation(name: str, value: str | float) -> float:
 def block_size(value: int | None) -> int | None:
     """A whole number of rows, or None."""
     return None if value is None else whole("block_size", value)
-
-
-def _least_rows(axis_name: str | None) -> int:
-    # The whole batch needs two instances; a device may hold one.
-    return 2 if axis_name is None or jax.lax.axis_size(axis_name) < 2 else 1

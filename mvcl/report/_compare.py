@@ -1,7 +1,7 @@
 """Tables of results: of one run, and of several, in which runs that differ in the seed alone are one row.
 
 A table is a dict for the page's template: `headings` of the columns that name a row, `columns` of numbers, `rows` of
-names and cells, `kind` ("first" if the first row stands out, "several" if a reader may sort the rows), and maybe
+names and cells, `kind` ("first" if the first row stands out, none if a reader may sort the rows), and maybe
 `baselines` below the others, `better` of each column, and the column that it is `sorted_by`. A cell has its `text`, and
 maybe the `value` by which it is sorted, small type `beside` or `below` it, and the `shade` of its background in %.
 """
@@ -30,16 +30,12 @@ NONE: Cell = {"text": "–"}
 _TRAINED = "trained encoder"
 
 
-def _table(caption: str, headings: Names, columns: Iterable[str], **others: Any) -> Table:
-    return {"caption": caption, "headings": headings, "columns": list(columns), "kind": "several"} | others
-
-
 def of_run(run: Run) -> Table:
     """The evaluation table of one run."""
     columns = run.evaluation["column"].unique()
     rows = [([row], _cells(results, columns)) for row, results in run.evaluation.groupby("row", sort=False)]
     at = "" if run.step is None else f" at step {run.step}"
-    return _table(f"Measured{at}", [""], columns, rows=rows, kind="first")
+    return {"caption": f"Measured{at}", "headings": [""], "columns": columns, "rows": rows, "kind": "first"}
 
 
 def of_frame(caption: str, frame: pd.DataFrame, digits: str, shade: float = 0.0) -> Table:
@@ -49,7 +45,7 @@ def of_frame(caption: str, frame: pd.DataFrame, digits: str, shade: float = 0.0)
         return NONE if math.isnan(x) else {"text": f"{x:{digits}}", "value": x, "shade": shade * max(x, 0.0)}
 
     rows = [([name], list(map(cell, of))) for name, of in zip(frame.index, frame.to_numpy(float).tolist())]
-    return _table(caption, [""], frame, rows=rows, kind="plain")
+    return {"caption": caption, "headings": [""], "columns": [*frame], "rows": rows, "kind": "plain"}
 
 
 def of_values(values: Iterable[float], digits: str = ".3f", sign: str = "") -> Cell:
@@ -156,7 +152,8 @@ def several(
         named = [names[place], "–" if seed is None else str(seed), "–" if step is None else f"{step:,}"]
         singles.append((named, _cells(part, columns)))
     notes = "± is the standard deviation over the draws of a run."
-    alone = _table("Each run", ["run", "seed", "step"], columns, rows=singles, notes=notes)
+    alone: Table = {"caption": "Each run", "headings": ["run", "seed", "step"], "notes": notes}
+    alone |= {"columns": columns, "rows": singles}
     return {
         "results": _results(found, columns, of, steps, fields, every) if columns else None,
         "singles": alone if len(members) > len(of) else None,
@@ -211,16 +208,16 @@ def _results(
         sign = -1.0 if better[main] == "higher" else 1.0
         order = np.argsort(sign * np.array([row[main].get("value") for row in cells], float), kind="stable")
         rows = [rows[i] for i in order]  # NaN is last
-    return _table(
-        caption,
-        headings,
-        columns,
-        rows=rows,
-        baselines=_baselines(found[found["row"] != _TRAINED], columns, of),
-        better=better,
-        sorted_by=main,
-        notes=_notes([cell for row in cells for cell in row], bool({*steps} - {usual, None})),
-    )
+    return {
+        "caption": caption,
+        "headings": headings,
+        "columns": columns,
+        "rows": rows,
+        "baselines": _baselines(found[found["row"] != _TRAINED], columns, of),
+        "better": better,
+        "sorted_by": main,
+        "notes": _notes([cell for row in cells for cell in row], bool({*steps} - {usual, None})),
+    }
 
 
 def _baselines(found: pd.DataFrame, columns: Names, of: Groups) -> list[tuple[str, list[Cell]]]:
@@ -265,7 +262,14 @@ def _gaps(trained: pd.DataFrame, columns: Names, of: Groups, steps: Steps) -> Ta
             rows.append(([name, str(shared)], cells))
     caption = f"Minus {of[0][0]}, the first run given"
     notes = "Mean of the differences of runs with the same seed, with [95 % interval, Student's t]."
-    return _table(caption, ["run", "seeds"], columns, rows=rows, notes=notes) if rows else None
+    table = {
+        "caption": caption,
+        "headings": ["run", "seeds"],
+        "columns": columns,
+        "rows": rows,
+        "notes": notes,
+    }
+    return table if rows else None
 
 
 def geometries(runs: Sequence[Run], of: Groups) -> list[Table]:
@@ -284,7 +288,8 @@ def geometries(runs: Sequence[Run], of: Groups) -> list[Table]:
             named = [of[g][0], steps, ", ".join(results["source"].unique())]
             rows.append((named, [of_values(results[measure].dropna(), ".4g") for measure in measures]))
         caption = f"Geometry at the {output}, mean over views"
-        tables.append(_table(caption, ["run", "step", "by"], measures, rows=rows))
+        headings = ["run", "step", "by"]
+        tables.append({"caption": caption, "headings": headings, "columns": [*measures], "rows": rows})
     return tables
 
 

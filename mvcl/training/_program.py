@@ -295,9 +295,10 @@ def rows_per_device(config: Config, examples: int, mesh: Mesh, learner: methods.
     if n > examples:
         raise ValueError(f"train.batch_size must be at most the {examples} training examples, got {n}")
     last, size = examples % n if last_batch else 0, mesh.size
-    supervised = isinstance(config.method, methods.Supervised)
     for count, batch in ((n, "a batch"), (last, "the last batch of an epoch")):
-        own = count % size > 0 and (supervised or not models.counts_rows(learner.abstract))
+        own = count % size > 0 and (
+            isinstance(config.method, methods.Supervised) or not models.counts_rows(learner.abstract)
+        )
         if own or (count % size and (last_batch or group is not None)):
             needs = ", as method supervised and batch statistics of groups or other packages need"
             why = needs if own else ""
