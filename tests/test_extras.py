@@ -46,14 +46,12 @@ OPTIONAL = {
 def test_functions_name_the_missing_extra(tmp_path):
     for view in "ab":
         (tmp_path / f"{view}.csv").write_text("id,x\n0,1\n")
-    (tmp_path / "encoder.safetensors").touch()
     code = """
 import sys
-sys.modules.update(dict.fromkeys(["pyarrow", "safetensors"]))  # tensorflow is not installed
-from mvcl import data, models
+sys.modules.update(dict.fromkeys(["pyarrow"]))  # tensorflow is not installed
+from mvcl import data
 for f in (
     lambda: data.Tables(path=".").open(),
-    lambda: models.load_weights(None, "encoder.safetensors"),
     lambda: data.prepare("caltech101", "."),
 ):
     try:
@@ -65,7 +63,6 @@ for f in (
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         "reading a.csv needs pyarrow: pip install 'mvcl[tables]'",
-        "a safetensors file needs safetensors: pip install 'mvcl[export]'",
         "preparing caltech101 needs tensorflow: pip install 'mvcl[tensorflow]'",
     ]
 

@@ -106,6 +106,8 @@ ENCODERS: dict[str, Callable[[], EncoderConfig]] = {
     "vit_b16": lambda: models.ViT(patch=16, width=768, depth=12, heads=12),
     # The size of DeiT-Ti, with patches for 32x32 images.
     "vit_tiny": lambda: models.ViT(patch=4, width=192, depth=12, heads=3),
+    "clip_b32": lambda: models.ViT(32, 768, 12, 12, pre_norm=True, activation="quick_gelu"),
+    "dinov2_s14": lambda: models.ViT(patch=14, width=384, depth=12, heads=6),
     "convnet": lambda: models.ConvNet(),
     "mlp": lambda: models.MLP(),
     "eeg": lambda: models.EegConv(),

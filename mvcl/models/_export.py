@@ -7,7 +7,7 @@ from dataclasses import asdict, is_dataclass
 import numpy as np
 from flax import nnx
 
-from mvcl import _buckets, _files, _lazy
+from mvcl import _buckets, _files
 from mvcl.models._configs import EncoderConfig
 from mvcl.models._convolutional import ResNet
 from mvcl.models._vit import Frozen, ViT
@@ -45,9 +45,8 @@ def export(encoder: nnx.Module, config: EncoderConfig, path: str | os.PathLike[s
 
     The file is written atomically. Raises OSError if it cannot be written.
     """
-    with _lazy.needed("export", by="an exported encoder"):
-        from safetensors import SafetensorError
-        from safetensors.numpy import save_file
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
 
     tensors: dict[str, np.ndarray] = {}
     for name, variable in named_variables(encoder).items():

@@ -63,7 +63,7 @@ class Frozen(nnx.Variable):
 
 
 class Block(nnx.Module):
-    """Pre-norm residual block: attention, then Linear, exact GELU, Linear, with four times the width between.
+    """Pre-norm residual block: attention, then Linear, activation, Linear, with four times the width between.
 
     One matrix gives queries, keys and values, in this order. With a rate, dropout after attention, inside the MLP and
     after it.
@@ -75,6 +75,7 @@ class Block(nnx.Module):
         heads: int,
         rate: float = 0.0,
         *,
+        activation: Literal["gelu", "quick_gelu"] = "gelu",
         init: _ForSizes,
         dtype: DTypeLike,
         rngs: nnx.Rngs,
@@ -83,7 +84,7 @@ class Block(nnx.Module):
             kernel_init = init(inputs, outputs)
             return nnx.Linear(inputs, maps * outputs, dtype=dtype, kernel_init=kernel_init, rngs=rngs)
 
-        self.heads = heads
+        self.heads, self.activation = heads, activation
         self.norm1 = _norms.norm("layer", width, rngs=rngs)
         self.attn = nnx.Dict(qkv=linear(width, 3, width), proj=linear(width, 1, width))
         self.norm2 = _norms.norm("layer", width, rngs=rngs)
@@ -93,8 +94,10 @@ class Block(nnx.Module):
     def __call__(self, x: jax.Array, there: jax.Array | None = None) -> jax.Array:
         attended, hidden, added = self.dropouts
         x = x + attended(self._attention(self.norm1(x), there))
-        inner = hidden(nnx.gelu(self.mlp.fc1(self.norm2(x)), approximate=False))
-        return x + added(self.mlp.fc2(inner))
+        inner = self.mlp.fc1(self.norm2(x))
+        quick = self.activation == "quick_gelu"
+        inner = inner * jax.nn.sigmoid(1.702 * inner) if quick else nnx.gelu(inner, approximate=False)
+        return x + added(self.mlp.fc2(hidden(inner)))
 
     def _attention(self, x: jax.Array, there: jax.Array | None) -> jax.Array:
         """Self-attention of the tokens that are there; softmax in float32."""
@@ -127,8 +130,10 @@ class ViTEncoder(nnx.Module):
             for name in ("kernel", "bias"):
                 setattr(proj, name, Frozen(getattr(proj, name)[...]))
         self.patch_embed = nnx.Dict(proj=proj)
-        block = partial(Block, config.width, config.heads, init=of_linear, dtype=dtype, rngs=rngs)
-        self.blocks = nnx.List([block() for _ in range(config.depth)])
+        if config.pre_norm:
+            self.norm_pre = _norms.norm("layer", config.width, rngs=rngs)
+        block = partial(Block, config.width, config.heads, activation=config.activation, init=of_linear)
+        self.blocks = nnx.List([block(dtype=dtype, rngs=rngs) for _ in range(config.depth)])
         self.norm = _norms.norm("layer", config.width, rngs=rngs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -137,6 +142,7 @@ class ViTEncoder(nnx.Module):
         class_token = jnp.broadcast_to(self.cls_token[...], (x.shape[0], 1, self.features))
         x = jnp.concatenate([class_token.astype(self.dtype), x], axis=1)
         x = x + positions.astype(self.dtype)
+        x = self.norm_pre(x) if hasattr(self, "norm_pre") else x
         for block in self.blocks:
             x = block(x)
         return self.norm(x[:, 0])
@@ -178,6 +184,11 @@ class ViT:
     init: Literal["trunc_normal", "xavier_uniform"] = "trunc_normal"
     """Initial weights: trunc_normal(0.02) with LeCun normal patches, as in timm; xavier_uniform as in MoCo v3's code,
     with queries, keys, values and patches as linear maps of their own, and a class token of deviation 1e-6."""
+
+    pre_norm: bool = False
+    """A norm before the blocks, as CLIP has (Radford 2021, arXiv 2103.00020, Section 2.4)."""
+    activation: Literal["gelu", "quick_gelu"] = "gelu"
+    """Of the blocks: the exact GELU, or x sigmoid(1.702 x), that of OpenAI's CLIP."""
 
     def build(self, input_shape: Sequence[int], *, dtype: DTypeLike, rngs: nnx.Rngs) -> ViTEncoder:
         _layers.check(self, input_shape)

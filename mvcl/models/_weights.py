@@ -15,10 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from mvcl import _files, _lazy
+from mvcl import _files
+from mvcl.models import _names
 from mvcl.models._autoencoders import Autoencoders
 from mvcl.models._convolutional import ResNetEncoder
 from mvcl.models._export import laid_out, named_variables
+from mvcl.models._vit import ViTEncoder
 
 _TYPES = {"Float": "f4", "Double": "f8", "Half": "f2", "BFloat16": "bfloat16", "Bool": "?", "Byte": "u1"}
 _TYPES |= {"Char": "i1", "Short": "i2", "Int": "i4", "Long": "i8"}
@@ -36,8 +38,9 @@ def load_weights(
     The file is one of safetensors, such as `export` writes, or of torch.save (PyTorch 1.6 and later), whose tensors are
     read without PyTorch and without executing anything. Its names are those of `export` after a prefix that all have,
     such as `state_dict.module.base_encoder.`; of a ResNet also an nn.Sequential's of torchvision's layers, and of
-    `Autoencoders` those of SEM's released code. The head is what has its shapes, in its order, nearest to the encoder.
-    Other names, such as a classifier's, are ignored.
+    `Autoencoders` those of SEM's released code, of a ViT those of Hugging Face's ViT, CLIP and DINOv2, whose positions
+    are interpolated to the encoder's grid. An .npz file has the same names and layouts. The head is what has its
+    shapes, in its order, nearest to the encoder. Other names, such as a classifier's, are ignored.
 
     Args:
       encoder: Module to change.
@@ -50,9 +53,22 @@ def load_weights(
         prefix or several fit. Nothing is changed then.
     """
     tensors, variables, new = _read(path), named_variables(encoder), []
+    if isinstance(encoder, ViTEncoder):
+        with _files.naming(path):
+            tensors = _names.as_timm(tensors)
     start, layout = _found(tensors, _layouts(encoder, list(variables)), path, prefix)
+    if (
+        isinstance(encoder, ViTEncoder)
+        and start + "norm_pre.weight" in tensors
+        and "norm_pre.weight" not in variables
+    ):
+        raise ValueError(
+            f"{path} has a norm before the blocks, as CLIP: give the encoder --encoder.pre-norm True"
+        )
     for name, variable in variables.items():
         each = [laid_out(part, tensors.pop(start + part), back=True) for part in layout[name]]
+        if name == "pos_embed":
+            each = [_names.resized(each[0], variable.shape[1] - 1)]
         new.append((variable, value := each[0] if len(each) == 1 else np.stack(each)))
         if value.shape != variable.shape:
             images = "; its images had another size" if name.endswith("pos_embed") else ""
@@ -151,6 +167,8 @@ def _read(path: File) -> Tensors:
     """The tensors of a file by name; those of nested dictionaries have their keys before."""
     if not os.path.isfile(path):
         raise ValueError(f"path must be a file of weights on a disk; {path} does not exist")
+    if str(path).endswith(".npz"):
+        return dict(_files.read_npz(path))
     if zipfile.is_zipfile(path):
         with _files.reading(path, "file of PyTorch's weights"), zipfile.ZipFile(path) as archive:
             if sum(part.file_size for part in archive.infolist()) > os.path.getsize(path):
@@ -163,8 +181,8 @@ def _read(path: File) -> Tensors:
         raise ValueError(
             f'{path} is of PyTorch before 1.6; where PyTorch is, convert it: python -c "{convert}"'
         )
-    with _lazy.needed("export", by="a safetensors file"):
-        from safetensors.numpy import load_file
+    from safetensors.numpy import load_file
+
     with _files.reading(path, "safetensors file"):  # it checks sizes against the file's before it reads
         return load_file(path)
 

@@ -67,7 +67,8 @@ class Train:
     """Precision of the encoder; auto is bfloat16 on GPU and TPU and float32 on CPU. Parameters and loss are
     always float32."""
     initial: str | None = dataclasses.field(default=None, metadata=_UNREAD)
-    """Folder of a run whose encoder initialises the encoder; for methods simclr and supervised."""
+    """Folder of a run whose encoder initialises the encoder; or a file of weights, .safetensors, .npz or PyTorch's, of
+    torchvision's ResNet or of a ViT of timm, Hugging Face, CLIP or DINOv2. For methods simclr and supervised."""
     ema: float = 0.0
     """Decay of an exponential moving average of the parameters, which is then evaluated; 0 for none."""
     log_every: int = dataclasses.field(default=10, metadata=_FREE | {"least": 1})

@@ -41,6 +41,9 @@ class Optimizer:
     """Weight decay at the end, reached by a cosine; None keeps it constant."""
     clip_norm: float | None = None
     """Gradients with a larger global norm are scaled to this norm; None does not clip."""
+    rates: tuple[str, ...] = ()
+    """Factors of the learning rate of parts, PART=FACTOR by dotted name, of which the last that fits counts:
+    `encoder=0.1 encoder.norm=0`. 0 keeps the parameters as they are; statistics of batch norms go on."""
 
     def transformation(self, learning_rate: optax.Schedule, decay: Rule) -> Rule:
         """The update rule with this schedule; `decay` adds the decayed parameters to its input."""
@@ -155,9 +158,39 @@ def build(
     rule = optimizer.transformation(learning_rate, decay)
     if parts:
         rule = optax.partition(dict.fromkeys(parts, rule), _part)
+    if optimizer.rates:
+        rule = optax.chain(rule, _at_rates(optimizer.rates))
     if optimizer.clip_norm is not None:  # one norm over all parts
         rule = optax.chain(optax.clip_by_global_norm(optimizer.clip_norm), rule)
     return rule, learning_rate
+
+
+def _at_rates(rates: tuple[str, ...]) -> Rule:
+    """Multiplies the update of each part by its factor; `ValueError` if there is no such part."""
+    pairs = [text.partition("=")[::2] for text in rates]
+
+    def factors(tree: Any) -> Any:
+        found: set[str] = set()
+
+        def factor(path: Any, _: Any) -> float:
+            name = "." + ".".join(re.findall(r"\['?(\w+)'?\]", jax.tree_util.keystr(path))) + "."
+            fits = [(part, value) for part, value in pairs if f".{part}." in name]
+            found.update(part for part, _ in fits)
+            return float(fits[-1][1]) if fits else 1.0
+
+        values = jax.tree_util.tree_map_with_path(factor, tree)
+        if lacking := [part for part, _ in pairs if part not in found]:
+            names = {jax.tree_util.keystr(path[:2]) for path, _ in jax.tree_util.tree_leaves_with_path(tree)}
+            raise ValueError(
+                f"optimizer.rates: no parameter is of {lacking[0]!r}; there are {', '.join(sorted(names))}"
+            )
+        return values
+
+    def update(updates: Any, state: Any, params: Any = None) -> Any:
+        of = factors(updates)
+        return jax.tree.map(lambda u, by: u * by if by else jnp.zeros_like(u), updates, of), state
+
+    return optax.GradientTransformation(lambda params: (factors(params), optax.EmptyState())[1], update)
 
 
 def constant(optimizer: Optimizer) -> bool:

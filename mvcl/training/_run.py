@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from mvcl import _configs, _files, _progress, augment, data, methods, models
+from mvcl import _buckets, _configs, _files, _progress, augment, data, methods, models
 from mvcl.training import _program
 from mvcl.training._config import Config, Mesh, suited_to
 from mvcl.training._folder import Checkpoints, read_scores
@@ -190,12 +190,18 @@ def one_encoder(run: Run, state: _program.State) -> Any:
 
 
 def with_initial(run: Run, state: _program.State) -> _program.State:
-    """A new state with the encoder of the run train.initial; `ValueError` if it or the method does not fit."""
+    """A new state with the encoder of train.initial, a run or a file; `ValueError` if it or the method does not fit."""
     method = run.config.method
     if not isinstance(method, (methods.Simclr, methods.Supervised)):
         raise ValueError(f"train.initial needs method simclr or supervised, got {type(method).__name__}")
     tree(run.config)  # its own code is known to the run, on every process
-    encoder = one_encoder(*open_run(run.config.train.initial or "", with_data=False))
+    initial = _buckets.local_copy(run.config.train.initial or "")
+    if initial.is_file():
+        encoder = one_encoder(run, state)
+        found = models.load_weights(encoder, initial)
+        _progress.line(f"the encoder starts from {initial}, names {found}*")
+    else:
+        encoder = one_encoder(*open_run(run.config.train.initial or "", with_data=False))
     params, statistics = run.program.learner.start_from(state["params"], state["statistics"], encoder)
     new = {**state, "params": params, "statistics": statistics}
     new |= {"ema": jax.tree.map(jnp.copy, params)} if "ema" in state else {}

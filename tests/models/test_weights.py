@@ -222,6 +222,84 @@ def test_errors_of_names(tmp_path, rng, short):
     with pytest.raises(ValueError, match=r"lacks \['bn1.bias'\]"):
         load_weights(encoder, path)
     assert not np.any(encoder.conv1.kernel[...])  # nothing was changed
+    vit = ViT(patch=4, width=8, depth=1, heads=2)
+    tensors = tensors_of(build(vit), rng, tmp_path)
+    save_file(tensors, path)
+    load_weights(encoder := build(vit, (12, 12, 3)), path)  # positions of 2 x 2 patches for 3 x 3
+    patches = jax.image.resize(tensors["pos_embed"][0, 1:].reshape(2, 2, 8), (3, 3, 8), "bicubic")
+    np.testing.assert_allclose(encoder.pos_embed[0, 1:].reshape(3, 3, 8), patches, rtol=1e-6)
+
+
+def published_vit(kind, rng, width=8, depth=2):
+    """Random tensors by Hugging Face's names, and what its forward pass computes of one 8 x 8 image; in loops."""
+    clip, dino = kind == "clip", kind == "dinov2"
+    layers, attention = ("encoder.layers", "self_attn") if clip else ("encoder.layer", "attention.attention")
+    draw = lambda *shape: rng.normal(size=shape).astype(np.float32)  # noqa: E731
+    tensors, each = {}, "qkv" if clip else ("query", "key", "value")
+
+    def linear(x, name, outputs):
+        weight, bias = tensors.setdefault(f"{name}.weight", draw(outputs, x.shape[-1])), draw(outputs)
+        return x @ weight.T + tensors.setdefault(f"{name}.bias", bias)
+
+    def norm(x, name):
+        weight, bias = (tensors.setdefault(f"{name}.{leaf}", draw(width)) for leaf in ("weight", "bias"))
+        return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6) * weight + bias
+
+    names = (
+        "embeddings.class_embedding",
+        "embeddings.patch_embedding",
+        "embeddings.position_embedding.weight",
+    )
+    if not clip:
+        names = (
+            "embeddings.cls_token",
+            "embeddings.patch_embeddings.projection",
+            "embeddings.position_embeddings",
+        )
+    shapes = ((width,), (5, width)) if clip else ((1, 1, width), (1, 5, width))
+    image, token, positions = draw(8, 8, 3), draw(*shapes[0]), draw(*shapes[1])
+    kernel = tensors[f"{names[1]}.weight"] = draw(width, 3, 4, 4)
+    bias = 0 if clip else tensors.setdefault(f"{names[1]}.bias", draw(width))
+    tensors |= {names[0]: token, names[2]: positions}
+    patches = [image[i : i + 4, j : j + 4].transpose(2, 0, 1) for i in (0, 4) for j in (0, 4)]
+    x = np.stack([token.reshape(-1), *[(kernel * p).sum((1, 2, 3)) + bias for p in patches]])
+    x = x + positions.reshape(5, width)
+    x = norm(x, "pre_layrnorm") if clip else x
+    for i in range(depth):
+        block = f"{layers}.{i}"
+        first, second = {"clip": ("layer_norm1", "layer_norm2"), "dinov2": ("norm1", "norm2")}.get(
+            kind, ("layernorm_before", "layernorm_after")
+        )
+        ends = ("_proj",) * 3 if clip else ("",) * 3
+        inner = norm(x, f"{block}.{first}")
+        q, k, v = (linear(inner, f"{block}.{attention}.{of}{end}", width) for of, end in zip(each, ends))
+        heads = [slice(h, h + width // 2) for h in (0, width // 2)]
+        scores = [q[:, h] @ k[:, h].T / np.sqrt(width // 2) for h in heads]
+        shares = [np.exp(s) / np.exp(s).sum(-1, keepdims=True) for s in scores]
+        x_new = np.concatenate([s @ v[:, h] for s, h in zip(shares, heads)], -1)
+        out = f"{block}.self_attn.out_proj" if clip else f"{block}.attention.output.dense"
+        scale = [
+            tensors.setdefault(f"{block}.layer_scale{n}.lambda1", draw(width)) if dino else 1 for n in (1, 2)
+        ]
+        x = x + scale[0] * linear(x_new, out, width)
+        one, two = ("intermediate.dense", "output.dense") if kind == "vit" else ("mlp.fc1", "mlp.fc2")
+        h = linear(norm(x, f"{block}.{second}"), f"{block}.{one}", 4 * width)
+        h = h / (1 + np.exp(-1.702 * h)) if clip else np.asarray(jax.nn.gelu(h, approximate=False))
+        x = x + scale[1] * linear(h, f"{block}.{two}", width)
+    return tensors, image, norm(x[0], "post_layernorm" if clip else "layernorm")
+
+
+@pytest.mark.parametrize("kind", ["vit", "clip", "dinov2"])
+def test_vision_transformers_of_hugging_face(kind, tmp_path, rng):
+    tensors, image, expected = published_vit(kind, rng)
+    np.savez(tmp_path / "a.npz", **prefixed(tensors, "tower."))
+    clip = {"pre_norm": True, "activation": "quick_gelu"} if kind == "clip" else {}
+    encoder = build(ViT(patch=4, width=8, depth=2, heads=2, **clip))
+    assert load_weights(encoder, tmp_path / "a.npz") == "tower."
+    np.testing.assert_allclose(encoder(image[None])[0], expected, rtol=2e-4, atol=2e-5)
+    if clip:
+        with pytest.raises(ValueError, match="has a norm before the blocks"):
+            load_weights(build(ViT(patch=4, width=8, depth=2, heads=2)), tmp_path / "a.npz")
 
 
 def test_the_released_autoencoders_of_sem(tmp_path, rng):

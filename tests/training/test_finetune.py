@@ -63,6 +63,18 @@ def test_batch_statistics_are_those_of_a_replica(tiny, monkeypatch, tmp_path):
     assert training.finetune_config(tmp_path).encoder == tiny.encoder
 
 
+def test_starts_from_a_file_of_weights(config, pretrained, tmp_path):
+    run, state = training.open_run(pretrained)
+    models.export(training.one_encoder(run, state), config.encoder, tmp_path / "a.safetensors")
+    initial = training.replace_at(config, ("train", "initial"), str(tmp_path / "a.safetensors"))
+    new = training.prepare(initial)
+    both = [
+        training.one_encoder(new, with_initial(new, new.program.init())),
+        training.one_encoder(run, state),
+    ]
+    jax.tree.map(np.testing.assert_array_equal, *map(nnx.state, both))
+
+
 def test_first_step_is_that_of_softmax_regression(config, pretrained):
     run = training.prepare(config)
     state = with_initial(run, run.program.init())

@@ -237,6 +237,20 @@ def test_ema_follows_the_parameters(tables):
     assert _program.evaluated(state)[0] is state["ema"]
 
 
+def test_rates_of_parts():
+    params = {"encoder": {"a": jnp.ones(2), "b": jnp.ones(2)}, "head": jnp.ones(2)}
+    options = {"examples": 4, "steps": 9, "steps_per_epoch": 3}
+    optimizer = Sgd(
+        learning_rate=1.0, end_learning_rate=1.0, momentum=0.0, rates=("encoder=0.5", "encoder.b=0")
+    )
+    rule, _ = _optimizers.build(optimizer, **options)
+    updates, _ = rule.update(params, rule.init(params), params)
+    found = [float(x[0]) for x in (*updates["encoder"].values(), updates["head"])]
+    assert found == [-0.5, 0, -1]
+    with pytest.raises(ValueError, match=r"optimizer.rates: no parameter is of 'body'; there are .*'head'"):
+        _optimizers.build(Sgd(rates=("body=0",)), **options)[0].init(params)
+
+
 def decayed_sgd(rate, weight_decay, mask):
     return optax.chain(optax.add_decayed_weights(weight_decay, mask), optax.sgd(rate, 0.9))
 

@@ -1,0 +1,68 @@
+"""Vision transformers of other programs under timm's names: Hugging Face's ViT, CLIP and DINOv2."""
+
+import math
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+# Of Hugging Face, in this order; q, k and v become one matrix.
+_RENAMED = [
+    (r"embeddings\.(cls_token|class_embedding)$", "cls_token"),
+    (r"embeddings\.position_embeddings?(\.weight)?$", "pos_embed"),
+    (r"embeddings\.patch_embedding(s\.projection)?\.", "patch_embed.proj."),
+    (r"encoder\.layers?\.(\d+)\.", r"blocks.\1."),
+    (r"(attention\.attention|self_attn)\.([qkv])(uery|ey|alue|_proj)\.", r"attn.\2."),
+    (r"(attention\.output\.dense|self_attn\.out_proj)\.", "attn.proj."),
+    (r"(blocks\.\d+)\.intermediate\.dense\.", r"\1.mlp.fc1."),
+    (r"(blocks\.\d+)\.output\.dense\.", r"\1.mlp.fc2."),
+    (r"(layernorm_before|layer_norm1)\.", "norm1."),
+    (r"(layernorm_after|layer_norm2)\.", "norm2."),
+    (r"layer_scale(\d)\.lambda1$", r"ls\1.gamma"),
+    (r"(^|\.)(layernorm|post_layernorm)\.", r"\1norm."),
+    (r"pre_layrnorm\.", "norm_pre."),
+]
+_SCALED = {"ls1": "attn.proj", "ls2": "mlp.fc2"}
+
+
+def as_timm(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The tensors of a file with the names and shapes of timm's ViT.
+
+    The scale of a residual branch (DINOv2's LayerScale) is part of the branch's last linear map; a projection of
+    patches without bias, as CLIP's, has bias 0. `ValueError` for registers, which the encoder has not.
+    """
+    found: dict[str, np.ndarray] = {}
+    for name, value in tensors.items():
+        for pattern, to in _RENAMED:
+            name = re.sub(pattern, to, name)
+        if name.endswith(("cls_token", "pos_embed")):
+            value = value.reshape(1, -1, value.shape[-1])
+        found[name] = value
+    for name in [name for name in found if name.endswith((".attn.q.weight", ".attn.q.bias"))]:
+        each = [name.replace(".attn.q.", f".attn.{of}.") for of in "qkv"]
+        if all(of in found for of in each):
+            found[name.replace(".attn.q.", ".attn.qkv.")] = np.concatenate([found.pop(of) for of in each])
+    for name in [name for name in found if re.search(r"\.ls\d\.gamma$", name)]:
+        block, of, _ = name.rsplit(".", 2)
+        scale = found.pop(name).astype(np.float32)
+        for leaf in ("weight", "bias"):
+            key = f"{block}.{_SCALED[of]}.{leaf}"
+            found[key] = found[key] * (scale[:, None] if leaf == "weight" else scale)
+    for name in [name for name in found if name.endswith("patch_embed.proj.weight")]:
+        found.setdefault(name.removesuffix("weight") + "bias", np.zeros(len(found[name]), np.float32))
+    if registers := [name for name in found if "register_token" in name or name.endswith("reg_token")]:
+        raise ValueError(
+            f"the encoder ViT has no registers, and the file has {registers[0]}; take one without"
+        )
+    return found
+
+
+def resized(positions: np.ndarray, tokens: int) -> np.ndarray:
+    """(1, 1 + tokens, width) of positions of a class token and a square of patches, bicubic, for another square."""
+    old, new = math.isqrt(positions.shape[1] - 1), math.isqrt(tokens)
+    if old * old != positions.shape[1] - 1 or new * new != tokens:
+        return positions
+    patches = positions[0, 1:].reshape(old, old, -1)
+    patches = jax.image.resize(jnp.asarray(patches, jnp.float32), (new, new, patches.shape[-1]), "bicubic")
+    return np.concatenate([positions[:, :1], np.asarray(patches).reshape(1, tokens, -1)], axis=1)
