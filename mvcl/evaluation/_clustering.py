@@ -94,15 +94,11 @@ class Clustering(Evaluation):
         if clusters > len(split):
             raise ValueError(f"evaluation.clusters must be at most the {len(split)} examples, got {clusters}")
 
-    def measure(self, features: Arrays, splits: Splits) -> list[Result]:
-        """ACC, NMI, ARI and purity of all views, of the best view and of each; accuracy of the SVM."""
-        return self._measured(features, splits, raw=False)
-
     def measure_raw(self, features: Arrays, splits: Splits) -> list[Result]:
-        """The same of the raw views."""
-        return self._measured(features, splits, raw=True)
+        return self.measure(features, splits, raw=True)
 
-    def _measured(self, features: Arrays, splits: Splits, *, raw: bool) -> list[Result]:
+    def measure(self, features: Arrays, splits: Splits, *, raw: bool = False) -> list[Result]:
+        """ACC, NMI, ARI and purity of all views, of the best view and of each; accuracy of the SVM."""
         split, x = splits["train"], features["train"]
         classes = len(split.class_names)
         if classes < 2:
@@ -260,16 +256,13 @@ class SingleViews(Evaluation):
                 f"the views {', '.join(train.spec.view_names) or 'none'}"
             )
 
-    def measure(self, features: Arrays, splits: Splits) -> list[Result]:
+    def measure_raw(self, features: Arrays, splits: Splits) -> list[Result]:
+        return self.measure(features, splits, raw=True)
+
+    def measure(self, features: Arrays, splits: Splits, *, raw: bool = False) -> list[Result]:
         """Results "all views NAME", "one view NAME" and "across views k-NN"; NAME as in `evaluation:classification` and
         `evaluation:clustering`."""
-        return self._measured(features, splits, raw=False)
 
-    def measure_raw(self, features: Arrays, splits: Splits) -> list[Result]:
-        """The same of the raw views."""
-        return self._measured(features, splits, raw=True)
-
-    def _measured(self, features: Arrays, splits: Splits, *, raw: bool) -> list[Result]:
         def rows(name: str) -> list[Rows]:
             x, every = features[name], splits[name].labels
             views = view_features(x, splits[name], raw=raw).values()

@@ -215,13 +215,6 @@ def mv_dhel(
     Returns:
       Scalar, float32 or wider. For coinciding unit vectors:
       (w k - 1) / temperature + w k log(n-1) - log(k (k-1)).
-
-    Example:
-      >>> import jax.numpy as jnp
-      >>> from mvcl import losses
-      >>> z = jnp.ones((3, 4, 8))  # all vectors coincide: 2 / 0.5 + 3 log 3 - log 6
-      >>> print(f"{losses.mv_dhel(z):.3f}")
-      5.504
     """
     return multi_view_contrast(z, temperature, "instance", "view_sum", "within_view", energy_weight, **shared)
 
