@@ -332,7 +332,5 @@ def normalise(image: jax.Array, mean: ArrayLike, std: ArrayLike) -> jax.Array:
     mean, std = (jnp.asarray(a, jnp.float32).reshape(1, -1, 1) for a in (mean, std))
     for name, a in (("mean", mean), ("std", std)):
         if a.size not in (1, image.shape[1]):
-            raise ValueError(
-                f"{name} must be one number or one per channel, {image.shape[1]} here, got {a.size}"
-            )
+            raise ValueError(f"{name} must be one number or one per channel, {image.shape[1]}, got {a.size}")
     return (image - mean) / std

@@ -177,9 +177,7 @@ class PrepareEeg(Preparer):
     def _conversion(self) -> Conversion:
         if self.rate < 1 or self.wake_minutes < 0:
             got = f"{self.rate} and {self.wake_minutes}"
-            raise ValueError(
-                f"rate must be at least 1 sample per second and wake_minutes at least 0, got {got}"
-            )
+            raise ValueError(f"rate must be at least 1 (in Hz) and wake_minutes at least 0, got {got}")
         source, channels = Path(self.source), self.channels or CHANNELS[self.format]
         edf = self.format == "sleep_edfx"
         files = source.rglob("*-PSG.edf") if edf else [*source.glob("*.hea"), *source.glob("*/*.hea")]

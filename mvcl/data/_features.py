@@ -225,9 +225,7 @@ def chosen(wanted: Sequence[str], names: Sequence[str]) -> list[str]:
             raise ValueError(f"data.views: view {name} is chosen twice; there are {there}")
         found.append(name)
     if len(found) < 2:
-        raise ValueError(
-            f"data.views must choose at least 2 views, got {', '.join(found)}; there are {there}"
-        )
+        raise ValueError(f"data.views must choose at least 2 views, got {', '.join(found)} of {there}")
     return found
 
 

@@ -279,9 +279,7 @@ class PrepareTransfer:
 def _aircraft(directory: str | None) -> Path:
     root = data_root(directory)
     if not (root / _AIRCRAFT / "data" / "variants.txt").is_file():
-        raise ValueError(
-            f"data set 'aircraft' is not in {root}; download {_WHERE} (2.75 GB) and unpack it there"
-        )
+        raise ValueError(f"data set 'aircraft' is not in {root}; unpack {_WHERE} (2.75 GB) there")
     return root / _AIRCRAFT
 
 

@@ -81,9 +81,7 @@ class LinearProbe:
 
     def __post_init__(self) -> None:
         if not self.learning_rates or not min(self.learning_rates) > 0:
-            raise ValueError(
-                f"linear.learning_rates must be one or more positive numbers, got {self.learning_rates}"
-            )
+            raise ValueError(f"linear.learning_rates must be positive numbers, got {self.learning_rates}")
         counts = dict.fromkeys(("batch_size", "epochs", "reference_batch"), "[1, inf)")
         amounts = {"weight_decay": "[0, inf)", "crop_padding": "[0, inf)"}
         _checks.fields("linear", self, **counts, **amounts, momentum="[0, 1)")
@@ -235,9 +233,7 @@ def named_splits(of: str, available: Sequence[str]) -> tuple[str, ...]:
     """The names of the splits of the data set `of`, empty for the run's own; `ValueError` if one is not available."""
     names = tuple(f"{of}/{part}" if of else part for part in ("train", "test"))
     if not set(names) <= set(available):
-        raise ValueError(
-            f"evaluation.of = {of!r} needs the splits {' and '.join(names)}, got {', '.join(available)}"
-        )
+        raise ValueError(f"evaluation.of={of!r} needs {' and '.join(names)}, got {', '.join(available)}")
     return names
 
 

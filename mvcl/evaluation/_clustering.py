@@ -88,9 +88,7 @@ class Clustering(Evaluation):
         split = splits["train"]
         clusters = self.clusters or len(split.class_names)
         if clusters < 2:
-            raise ValueError(
-                f"evaluation.clusters must be at least 2 for data without labels, got {self.clusters}"
-            )
+            raise ValueError(f"evaluation.clusters must be at least 2 without labels, got {self.clusters}")
         if clusters > len(split):
             raise ValueError(f"evaluation.clusters must be at most the {len(split)} examples, got {clusters}")
 

@@ -117,7 +117,7 @@ class Domains(Evaluation):
         names = tuple(name for name in available if "/" in name)
         if len(names) < 4:
             raise ValueError(
-                f"evaluation:domains needs splits DOMAIN/train and DOMAIN/test, got {', '.join(available)}"
+                f"evaluation:domains needs DOMAIN/train and DOMAIN/test, got {', '.join(available)}"
             )
         if self._augments:
             names = tuple(name for name in names if name.endswith("/test"))

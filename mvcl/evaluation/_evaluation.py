@@ -213,9 +213,7 @@ def encode(
             rows = jax.tree.map(lambda a: jax.make_array_from_process_local_data(sharding, a), rows)
         found = _features(function, rows[0])
         if found.ndim != 2 or found.shape[0] != batch_size:
-            raise ValueError(
-                f"apply must map inputs of {batch_size} rows to (b, d) features, got {found.shape}"
-            )
+            raise ValueError(f"apply must map {batch_size} rows to (b, d) features, got {found.shape}")
         found, index, real = (multihost_utils.process_allgather(a, tiled=True) for a in (found, *rows[1:]))
         features.append(found[real].astype(np.float32))
         places.append(index[real])

@@ -224,7 +224,5 @@ def checked_rows(
         )
     _checks.labels(f"{split}_labels", labels, len(features), num_classes)
     if not np.isfinite(features).all():
-        raise ValueError(
-            f"{split}_features must be finite, got {np.sum(~np.isfinite(features))} entries that are not"
-        )
+        raise ValueError(f"{split}_features must be finite: {np.sum(~np.isfinite(features))} are not")
     return features.astype(np.float32), labels.astype(np.int32)

@@ -56,9 +56,7 @@ class MaeProbe:
 
     def __post_init__(self) -> None:
         if not self.learning_rates or not min(self.learning_rates) > 0:
-            raise ValueError(
-                f"probe.learning_rates must be positive numbers, at least one, got {self.learning_rates}"
-            )
+            raise ValueError(f"probe.learning_rates must be positive numbers, got {self.learning_rates}")
         counts = dict.fromkeys(("layers", "epochs", "batch_size"), "[1, inf)")
         _checks.fields("probe", self, weight_decay="[0, inf)", **counts)
 
@@ -251,9 +249,7 @@ def _checked(train: Rows, test: Rows, valid: Rows | None) -> dict[str, Rows]:
             continue
         x, y = (np.asarray(array, np.float64) for array in rows)
         if x.ndim != 2 or 0 in x.shape or y.shape != x.shape[:1]:
-            raise ValueError(
-                f"{name} must be (n, d) features and (n,) targets, n >= 1, got {x.shape} and {y.shape}"
-            )
+            raise ValueError(f"{name} must be (n, d) features and (n,) targets, got {x.shape} and {y.shape}")
         if not (np.isfinite(x).all() and np.isfinite(y).all()):
             raise ValueError(f"{name} must have finite features and targets, got NaN or infinity")
         found[name] = x, y

@@ -24,9 +24,7 @@ def checked(critic: Critic, temperature: ArrayLike, default: ArrayLike, name: st
     if not callable(critic):
         raise ValueError(f"{name} must be a function of (m, d) and (n, d) vectors, got {critic!r}")
     if isinstance(temperature, jax.Array) or temperature != default:
-        raise ValueError(
-            f"temperature is not used with a {name}, which may divide by its own, got {temperature}"
-        )
+        raise ValueError(f"temperature is not used with a {name}, which may have its own, got {temperature}")
 
     def scores(x: jax.Array, y: jax.Array) -> jax.Array:
         found = _checks.array("the critic's result", critic(x, y))

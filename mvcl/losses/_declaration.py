@@ -166,9 +166,7 @@ def _of_two(function: Function) -> Function:
             named = name(function)
             pairs = function.__dict__["mvcl_takes"].operands is Operands.PAIR
             call = f"losses.all_pairs(losses.{named})(z)" if pairs else f"losses.{named}(z[:1], z[1:])"
-            raise ValueError(
-                f"{named} compares two arrays, {first} and {second}; for views z (k, n, d): {call}"
-            )
+            raise ValueError(f"{named} compares {first} and {second}; for views z (k, n, d): {call}")
         return function(*arrays, **options)
 
     return checked  # type: ignore[return-value]

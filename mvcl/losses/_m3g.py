@@ -187,9 +187,7 @@ def _gap(
             f"got epsilon_init={epsilon_init}, epsilon_decay={epsilon_decay}"
         )
     if epsilon_init > 1 and epsilon_decay == 1:
-        raise ValueError(
-            f"epsilon_decay must be < 1 for epsilon_init={epsilon_init}, which would never reach epsilon"
-        )
+        raise ValueError(f"epsilon_decay must be < 1 to reach epsilon from epsilon_init={epsilon_init}")
     strength = _checks.scalar(
         "epsilon", given.epsilon, jnp.promote_types(z.dtype, jnp.float32), positive=True
     )

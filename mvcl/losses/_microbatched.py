@@ -43,7 +43,7 @@ def microbatched(
     encoders = [encode] * len(views) if callable(encode) else list(encode)
     if len(encoders) != len(views):
         raise ValueError(
-            f"encode must be one function, or one for each of {len(views)} views, got {len(encoders)}"
+            f"encode must be a function, or one of each of {len(views)} views, got {len(encoders)}"
         )
     return objective(jnp.stack([_in_parts(f, jnp.asarray(x), size) for f, x in zip(encoders, views)]))
 

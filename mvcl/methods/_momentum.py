@@ -288,7 +288,7 @@ def _in_halves(spec: Specification, method: str, why: str) -> None:
     spec.one_size(method, why)
     if len(spec.shapes) % 2:
         raise ValueError(
-            f"method {method} splits the views into two halves; views.k must be even, got {len(spec.shapes)}"
+            f"method {method} has two halves of views; views.k must be even, got {len(spec.shapes)}"
         )
 
 

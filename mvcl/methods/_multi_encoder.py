@@ -52,9 +52,7 @@ def of_each_view(
     """One encoder config per view: those given, or the run's for all."""
     k = len(spec.shapes)
     if configs and len(configs) != k:
-        raise ValueError(
-            f"method.encoders must be empty or have one entry for each of the {k} views, got {len(configs)}"
-        )
+        raise ValueError(f"method.encoders must be empty or one for each of {k} views, got {len(configs)}")
     return configs or (spec.encoder,) * k
 
 

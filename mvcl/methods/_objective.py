@@ -28,9 +28,7 @@ def check(objective: losses.Loss, k: int, global_views: int | None = None) -> No
             f"for more use objective:all_pairs objective.pair:{name(objective)}"
         )
     if takes.views not in (None, k):
-        raise ValueError(
-            f"objective {name(objective)} compares exactly {takes.views} views, got views.k = {k}"
-        )
+        raise ValueError(f"objective {name(objective)} compares {takes.views} views, got views.k = {k}")
     if takes.operands is Operands.GROUPS and global_views is None and k % 2:
         raise ValueError(
             f"objective {name(objective)} compares two groups of k/2 views; views.k must be even, got {k}. With "

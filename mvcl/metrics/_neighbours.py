@@ -56,7 +56,7 @@ def weighted_knn(
     labels = jnp.asarray(train_labels)
     if train.shape[1] != test.shape[1]:
         raise ValueError(
-            f"test_features must be as wide as train_features, {train.shape[1]}, got {test.shape[1]}"
+            f"test_features must be {train.shape[1]} wide, as train_features, got {test.shape[1]}"
         )
     k, num_classes = _checks.whole("k", k), _checks.whole("num_classes", num_classes)
     _checks.labels("train_labels", labels, train.shape[0], num_classes)

@@ -235,9 +235,7 @@ class EegConv:
         _layers.check(self)
         for name in ("channels", "out"):
             if getattr(self, name) % 2:
-                raise ValueError(
-                    f"{name} must be even, since group norm pairs channels; got {getattr(self, name)}"
-                )
+                raise ValueError(f"{name} must be even, for group norm of pairs; got {getattr(self, name)}")
         if len(input_shape) not in (1, 2) or min(input_shape) < 1 or tuple(input_shape[1:]) not in ((), (1,)):
             raise ValueError(
                 f"input_shape of EegConv must be (time,) or (time, 1), one channel per view; got {tuple(input_shape)}"

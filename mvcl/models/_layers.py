@@ -59,9 +59,7 @@ def check(config: Any, image_shape: Sequence[int] | None = None) -> None:
             if number is not None and (not isinstance(number, int) or isinstance(number, bool) or number < 1):
                 raise ValueError(f"{name} must be an integer of at least 1; got {number!r}")
         if name == "batch_groups" and value > 1 and config.norm == "group":
-            raise ValueError(
-                f"batch_groups must be 1 with norm group, which has no batch statistics; got {value}"
-            )
+            raise ValueError(f"batch_groups must be 1 with norm group, without batch statistics; got {value}")
         if name == "heads" and config.width % value:
             raise ValueError(f"heads must divide width; got {value} heads for width {config.width}")
     if image_shape is not None and (len(image_shape) != 3 or any(size < 1 for size in image_shape)):

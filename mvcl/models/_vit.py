@@ -52,9 +52,7 @@ def _sincos(rows: int, columns: int, width: int) -> np.ndarray:
 def _grid(patch: int, height: int, width: int, of: str) -> tuple[int, int]:
     """Rows and columns of patches."""
     if height % patch or width % patch:
-        raise ValueError(
-            f"patch must divide the height and width of {of}; got patch {patch} for {height}x{width}"
-        )
+        raise ValueError(f"patch must divide height and width of {of}; got {patch} for {height}x{width}")
     return height // patch, width // patch
 
 

@@ -243,7 +243,7 @@ def test_normalise():
     mean, std = (0.5, 0.4, 0.3), (0.1, 0.2, 0.4)
     np.testing.assert_allclose(augment.normalise(image, mean, std), (image / 255 - mean) / std, atol=2e-6)
     np.testing.assert_allclose(augment.normalise(image, 0.5, 0.25), (image / 255 - 0.5) / 0.25, atol=1e-6)
-    with pytest.raises(ValueError, match=r"std must be one number or one per channel, 3 here, got 2"):
+    with pytest.raises(ValueError, match=r"std must be one number or one per channel, 3, got 2"):
         augment.normalise(image, mean, (1.0, 1.0))
 
 

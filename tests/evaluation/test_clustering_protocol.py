@@ -109,7 +109,7 @@ def test_without_labels(split, tmp_path):
     protocol = evaluation.Clustering()
     assert all(r.value is None and "no labels" in r.protocol for r in protocol.measure(features, splits))
     assert protocol.score(features, splits) is None
-    with pytest.raises(ValueError, match=r"evaluation\.clusters must be at least 2 .* without labels, got 0"):
+    with pytest.raises(ValueError, match=r"evaluation\.clusters must be at least 2 without labels, got 0"):
         protocol.check(splits)
     evaluation.Clustering(clusters=3).measure_trained(features, splits, None, tmp_path)
     found = pd.read_csv(tmp_path / "clusters.csv")["cluster"].to_numpy()

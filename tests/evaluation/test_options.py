@@ -9,7 +9,7 @@ from mvcl.evaluation import ChannelProbe, Clustering, LinearProbe, MaeProbe
 @pytest.mark.parametrize(
     ("made", "options", "message"),
     [
-        (LinearProbe, {"learning_rates": ()}, "learning_rates must be one or more positive numbers"),
+        (LinearProbe, {"learning_rates": ()}, "learning_rates must be positive numbers"),
         (LinearProbe, {"batch_size": 0}, "batch_size must be at least 1, got 0"),
         (LinearProbe, {"momentum": 1.0}, r"momentum must be in \[0, 1\)"),
         (LinearProbe, {"weight_decay": -1.0}, "weight_decay must be at least 0"),
@@ -23,7 +23,7 @@ from mvcl.evaluation import ChannelProbe, Clustering, LinearProbe, MaeProbe
         (
             MaeProbe,
             {"learning_rates": ()},
-            r"probe\.learning_rates must be positive .* at least one, got \(\)",
+            r"probe\.learning_rates must be positive numbers, got \(\)",
         ),
         (MaeProbe, {"layers": 0}, r"probe\.layers must be at least 1, got 0"),
         (MaeProbe, {"weight_decay": -1.0}, r"probe\.weight_decay must be at least 0"),

@@ -111,7 +111,7 @@ def test_bad_input(digits):
     with pytest.raises(ValueError, match="and test_features must be equally wide, got 3 for test and 64"):
         linear_probe((x, y), (test[:, :3], answer), num_classes=10)
     gap = np.where(np.arange(64) + 64 * np.arange(100)[:, None] == 7, np.nan, x)
-    with pytest.raises(ValueError, match="train_features must be finite, got 1 entries that are not"):
+    with pytest.raises(ValueError, match="train_features must be finite: 1 are not"):
         linear_probe((gap, y), (test, answer), num_classes=10)
     with pytest.raises(ValueError, match="must have 5 rows of some class"):
         linear_probe((x[:4], np.arange(4)), (test, answer), num_classes=10)

@@ -99,5 +99,5 @@ def test_evaluates_another_pair_of_splits(rng):
     assert protocol.splits(tuple(splits)) == ("other/train", "other/test")
     assert protocol.measure(features, splits) == expected
     assert protocol.score(features, splits)[1] == expected[0].value
-    with pytest.raises(ValueError, match="needs the splits none/train and none/test"):
+    with pytest.raises(ValueError, match="needs none/train and none/test"):
         evaluation.Classification(of="none").splits(tuple(splits))

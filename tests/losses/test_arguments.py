@@ -62,9 +62,9 @@ def test_one_view(case):
     [
         (
             losses.info_nce,
-            r"info_nce compares two arrays, x and y; .* losses.all_pairs\(losses.info_nce\)\(z\)",
+            r"info_nce compares x and y; .* losses.all_pairs\(losses.info_nce\)\(z\)",
         ),
-        (losses.dsf, r"dsf compares two arrays, queries and keys; .* losses.dsf\(z\[:1\], z\[1:\]\)"),
+        (losses.dsf, r"dsf compares queries and keys; .* losses.dsf\(z\[:1\], z\[1:\]\)"),
         (losses.mv_dhel, r"z must be an array of numbers, got dict: .* stack the views"),
     ],
 )

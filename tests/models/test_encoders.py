@@ -321,7 +321,7 @@ def test_positions_are_interpolated_for_images_of_another_size():
                 weights[row, place] = weight
     weights /= weights.sum(1, keepdims=True)
     np.testing.assert_allclose(small, np.einsum("ai,bj,ijd->abd", weights, weights, grid), atol=1e-5)
-    with pytest.raises(ValueError, match=r"patch must divide .* every view; got patch 4 for 18x16"):
+    with pytest.raises(ValueError, match=r"patch must divide .* every view; got 4 for 18x16"):
         encoder(jnp.zeros((1, 18, 16, 3)))
 
 

@@ -109,7 +109,7 @@ def test_the_teacher_embeds_the_global_views_only(crops, targets):
         (
             methods.Simclr(),
             models.ViT(patch=16, width=16, depth=1, heads=2),
-            "patch must divide the height and width of every view; got patch 16 for 8x8",
+            "patch must divide height and width of every view; got 16 for 8x8",
         ),
     ],
 )
