@@ -199,20 +199,6 @@ def test_an_epoch_is_a_new_permutation(whole, last):
         np.testing.assert_array_equal(a["index"], b["index"])
 
 
-def test_crops_images_of_different_sizes_on_the_host(whole):
-    calls = []
-
-    def crop(arrays, epoch, index):
-        calls.append((epoch, index))
-        (image,) = arrays
-        return image, 255 - image[:1, :1]
-
-    (batch,) = first(data.batches(whole, batch_size=20, seed=0, threads=1, crop=crop), 1)
-    assert [view.shape for view in batch["images"]] == [(20, 2, 2, 1), (20, 1, 1, 1)]
-    np.testing.assert_array_equal(batch["images"][1], 255 - batch["images"][0][:, :1, :1])
-    assert calls[:20] == [(0, int(i)) for i in batch["index"]]  # each example decoded once for its two views
-
-
 def test_raises_on_invalid_batches(whole):
     with pytest.raises(ValueError, match="multiple of 3 processes, got 20"):
         next(data.batches(whole, batch_size=20, seed=0, process_count=3))

@@ -101,21 +101,6 @@ def test_example_has_one_image_of_its_class_per_training_domain(tmp_path, pixels
         assert all(same) == (seed == 3)
 
 
-def test_batches_larger_than_the_classes_are_draws_of_different_classes(tmp_path, pixels):
-    train = opened(tmp_path / "raw", classes_per_draw=2)["train"]
-    whole = list(itertools.islice(data.batches(train, batch_size=8, seed=0, crop=corner), 4))
-    for batch in whole:
-        assert all(len(set(draw)) == 2 for draw in batch["labels"].reshape(4, 2).tolist())
-        np.testing.assert_array_equal(batch["labels"], train.draws.labels(batch["index"], batch["epoch"][0]))
-    assert len({batch["labels"].tobytes() for batch in whole}) > 1
-    for process in range(2):  # each reads its rows of the same batches
-        share = {"process_index": process, "process_count": 2}
-        for batch, mine in zip(whole, data.batches(train, batch_size=8, seed=0, crop=corner, **share)):
-            both = zip((mine["labels"], *mine["images"]), (batch["labels"], *batch["images"]))
-            for found, expected in both:
-                np.testing.assert_array_equal(found, expected[4 * process : 4 * process + 4])
-
-
 def test_an_unreadable_image_is_replaced_by_one_of_its_class(tmp_path, pixels, capsys):
     train = opened(tmp_path / "raw")["train"]
     whole = list(itertools.islice(data.batches(train, batch_size=6, seed=0, crop=corner), 8))

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from mvcl import data
-from mvcl.data._sentiment import BLOCK
 
 VIEWS, WIDTHS = ("text", "audio", "vision"), (4, 3, 2)
 # Names as MERBench writes them: VIDEO_CLIP; a video name may have underscores.
@@ -107,22 +106,6 @@ def test_features_are_standardized_by_the_training_rows(tmp_path, utterances):
         data.Sentiment(path=str(tmp_path / "out")).open()
     with pytest.raises(ValueError, match=r"csv' is not a prepared folder; run: mvcl data prepare sentiment"):
         data.Sentiment(path=labels).open()
-
-
-def test_prepared_blocks_keep_the_order(tmp_path):
-    names = {"train": [f"a_{i:04d}" for i in range(BLOCK + 5)], "test": ["b_0001"]}
-    scores = {name: i / 300 for i, name in enumerate(names["train"] + names["test"])}
-    lines = [f"{name},{split},{scores[name]}" for split, part in names.items() for name in part]
-    (tmp_path / "labels.csv").write_text("\n".join(["name,split,label", *lines]))
-    features = {view: str(tmp_path / f"{view}.npz") for view in VIEWS}
-    for path in features.values():
-        np.savez(path, **{name: np.full(2, 1 + score) for name, score in scores.items()})
-    splits = opened(tmp_path, labels=str(tmp_path / "labels.csv"), **features)
-    assert list(splits) == list(names)
-    for split, part in zip(splits.values(), names.values()):
-        expected = np.float32([scores[name] for name in part])
-        np.testing.assert_array_equal(split.labels, expected)
-        np.testing.assert_allclose(split.take(np.arange(len(part)))[1][:, 0, 0], 1 + expected, rtol=1e-6)
 
 
 def test_one_vector_each_in_an_archive(tmp_path, utterances):

@@ -29,6 +29,7 @@ def mean(views):
     return jnp.mean(views, axis=0)
 
 
+@pytest.mark.exhaustive
 def test_the_built_in_ones_written_as_functions(x64, rng):
     """Value and gradient, in blocks, with missing views and a queue."""
     z, extra = rng.normal(size=(3, 6, 4)), rng.normal(size=(5, 4))

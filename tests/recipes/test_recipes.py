@@ -12,7 +12,7 @@ import tyro
 from flax import nnx
 from parametrize import some
 
-from mvcl import _configs, data, losses, models, training
+from mvcl import _configs, data, models, training
 from mvcl.training import Mesh, _cost, _program
 
 FILES = _configs.names()
@@ -123,18 +123,3 @@ def small_vit(frozen):
 def test_a_frozen_projection_is_no_parameter():
     free, frozen = (nnx.eval_shape(lambda frozen=frozen: small_vit(frozen)) for frozen in (False, True))
     assert models.parameter_count(free) - models.parameter_count(frozen) == 4 * 4 * 3 * 16 + 16
-
-
-@pytest.mark.parametrize("source", SMOKE)
-def test_smoke_keeps_method_objective_evaluation_and_strategy(source):
-    name, _, variant = source.partition(":")
-    named = variant.removeprefix("smoke").lstrip("_")
-    small = training.load(source)
-    real = training.load(f"{name}:{named}" if named else name)
-    assert type(small.method) is type(real.method)
-    assert type(small.evaluation) is type(real.evaluation)
-    assert small.views.strategy == real.views.strategy
-    assert small.views.k == real.views.k
-    assert (small.train.group is None) == (real.train.group is None)
-    assert type(small.optimizer) is type(real.optimizer)
-    assert losses.unwrap(small.objective)[0] is losses.unwrap(real.objective)[0]

@@ -32,17 +32,6 @@ def test_an_objective_of_fewer_instances_is_named_and_not_the_best():
     assert shared.endswith("Best, and not told apart from the best: `fair` 0.81, `also` 0.81.")
 
 
-def test_one_of_many_objectives_must_be_far_from_the_untrained():
-    """The interval is that of all objectives together."""
-    numbers = content(untrained=(0.5, 0.5), one=(0.5, 0.5))
-    cell = numbers["cells"][1]
-    for seed, shift in enumerate((0.010, 0.011, 0.014)):
-        cell["seeds"][str(seed)]["shared"] += shift
-    assert which.learned(numbers, "k = 2") == {"one": True}
-    others = [{**cell, "factors": {"objective": f"other {n}", "views": "k = 2"}} for n in range(9)]
-    assert not any(which.learned({**numbers, "cells": numbers["cells"] + others}, "k = 2").values())
-
-
 def test_the_page_is_made_from_the_published_numbers(tmp_path):
     numbers = json.loads(which.NUMBERS.read_text()) if which.NUMBERS.is_file() else None
     assert which.PAGE.read_text(encoding="utf-8") == which.page(numbers), "run: python -m docs.which"

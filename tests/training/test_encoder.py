@@ -75,6 +75,7 @@ def test_fits_views_of_arrays_with_missing_ones(tmp_path, rng):
         encoder({"txt": t})
 
 
+@pytest.mark.exhaustive
 def test_fits_images_in_memory(rng):
     images = rng.integers(0, 256, (12, 10, 9), dtype=np.uint8)
     encoder = mvcl.fit(images, encoder=models.MLP(widths=(4,)), train=Train(steps=1), mesh=Mesh(data=1))

@@ -68,23 +68,6 @@ def test_views_have_the_same_bits_on_any_devices(crops, sizes):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("objective", [losses.lejepa, losses.visreg])
-def test_objectives_of_global_views_are_given_their_number(crops, objective):
-    """By hand, with the key of the step; the number of global views changes the loss."""
-    drawn = partial(objective, slices=16)
-    run = training.prepare(dataclasses.replace(crops, objective=drawn))
-    batch, state = next(_run.batches(run, 0)), run.program.init()
-    network = run.program.learner.network(state["params"], state["statistics"])
-    z = np.stack([network.head(network.encoder(view)) for view in run.program.views(batch)])
-    key = jax.random.fold_in(jax.random.key(crops.train.seed), 0)
-    _, values = run.program.step(state, batch)
-    np.testing.assert_allclose(values["loss"], drawn(z, key=key, global_views=2), rtol=1e-5)
-    assert abs(float(drawn(z, key=key)) - float(values["loss"])) > 1e-4
-    with pytest.raises(ValueError, match=r"objective.global_views must be None, so that \w+ is .* got 1"):
-        training.check(dataclasses.replace(crops, objective=partial(drawn, global_views=1)))
-
-
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("targets", [2, 4])
 def test_the_teacher_embeds_the_global_views_only(crops, targets):
     """With equal networks and no predictor, a problem for each global view: the same loss so many times."""

@@ -84,6 +84,7 @@ def test_fields_defaults_and_the_call_are_otts(x64, rng, fields):
     jax.tree.map(np.testing.assert_array_equal, out.x_s, tuple(x_s))
 
 
+@pytest.mark.exhaustive
 def test_without_danskin_the_potentials_have_their_derivatives(x64, rng):
     """Central differences of a function of the plan."""
     at, step = ([jnp.asarray(rng.normal(size=(n, 2))) for n in (3, 2, 3)], jnp.asarray(2.0)), 1e-5
