@@ -2,6 +2,8 @@
 
     python -m benchmarks.transport                          # the table and the bars
     python -m benchmarks.transport --only 64,4 256,4        # some sizes
+    python -m benchmarks.transport --only 64,4 256,4 512,3 64,6    # the sizes whose speed is held
+    python -m benchmarks.transport --structure              # penalties, chains, stars and landmarks: time, bytes, error
     python -m benchmarks.transport --scales                 # identical views with both costs of the paper
     python -m benchmarks.transport --plot docs/design/transport    # docs/design/transport.svg and .json, for the docs
 
@@ -29,10 +31,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from sklearn.cluster import KMeans
 
 from benchmarks.harness import MIB, difference, program_of, repeated, turns
 from mvcl import _numerics
 from mvcl.losses import m3g, m3g_with_status
+from mvcl.transport import Barycenter, Geometry, MMSinkhorn, Problem
 
 # ott after mvcl, which silences what importing it warns of
 from ott.experimental import mmsinkhorn  # isort: skip
@@ -42,7 +46,7 @@ ALONE = [(128, 4), (256, 4), (512, 4), (512, 3), (64, 5), (128, 5), (64, 6)]
 ON_ACCELERATOR = [(1024, 4)]
 PLOT = {3: [16, 32, 64, 128, 256, 512], 4: [8, 16, 32, 64, 128, 256], 5: [8, 16, 32, 64], 6: [4, 8, 16, 32]}
 # What value and gradient may take at most, in times of the floor, on a CPU.
-OVER_FLOOR = {(128, 4): 2, (256, 4): 1.4, (512, 4): 2, (512, 3): 2, (128, 5): 2.5, (64, 6): 2.5}
+OVER_FLOOR = {(128, 4): 2, (256, 4): 1.3, (512, 4): 2, (512, 3): 1.35, (128, 5): 2.5, (64, 6): 1.7}
 DENSE_LIMIT = 2**24  # entries of ott's tensor in the plot: 1 GB of temporaries
 DIMENSION, EPSILON, THRESHOLD = 256, 0.2, 1e-3
 
@@ -162,10 +166,10 @@ def bars(rows: dict[tuple[int, int], dict[str, Any]]) -> list[tuple[str, bool]]:
         found.append((f"{where} has converged", r["converged"]))
         if "ott_seconds" in r and k > 2:  # of two views, ott's tensor is our matrix
             faster, smaller = r["ott_seconds"] / r["seconds"], r["ott_bytes"] / r["bytes"]
-            least = 20 if (n, k) == (64, 4) else 1
+            least = 25 if (n, k) == (64, 4) else 1
             found.append((f"{where} is {faster:.1f}x faster than ott, at least {least}", faster >= least))
             if least > 1:
-                found.append((f"{where} takes 1/{smaller:.1f} of ott's memory, at most 1/20", smaller >= 20))
+                found.append((f"{where} takes 1/{smaller:.1f} of ott's memory, at most 1/25", smaller >= 25))
         if limit := OVER_FLOOR.get((n, k)):
             over = r["over_floor"]
             found.append((f"{where} takes {over:.2f}x the floor, at most {limit}", over <= limit))
@@ -200,6 +204,81 @@ def scales() -> None:
         print(f"{n:5d} {k:2d} {scale:21.2f} {share[0]:9.1%} {share[1]:12.1%}", flush=True)
 
 
+SWEEPS = 10
+STRUCTURES = {  # name: k and numbers of points
+    "weights": ((3, 64), (3, 128), (4, 64)),
+    "tau": ((3, 64), (3, 128), (4, 64)),
+    "unmatched": ((3, 64), (3, 128), (4, 64)),
+    "chain": ((3, 1000), (3, 2000), (6, 1000)),
+    "chain with tau": ((3, 1000), (3, 2000), (6, 1000)),
+    "256 landmarks": ((3, 1000), (3, 3000), (3, 10000), (6, 3000)),
+}
+
+
+def clouds(n: int, k: int, d: int = 2) -> list[jax.Array]:
+    """Normal points, the view's number times 1/2 apart."""
+    rng = np.random.default_rng(n + k)
+    return [jnp.asarray(rng.normal(size=(n, d)) + view / 2, jnp.float32) for view in range(k)]
+
+
+def problem_of(name: str, x: list[jax.Array], landmarks: jax.Array, epsilon: float = 0.1) -> Problem:
+    """Squared distances to the barycentre, or along the edges of a tree."""
+    k = len(x)
+    if "landmarks" in name:
+        geometry = Geometry.from_landmarks(x, landmarks, epsilon)
+        return Problem(geometry, epsilon=epsilon, tau=(1.0,) * k + (0.0,))
+    if "chain" in name:
+        edges = [(view - 1, view) for view in range(1, k)]
+        matrices = [Geometry.from_points([x[l], x[m]], Barycenter()).arrays[0] for l, m in edges]
+        geometry = Geometry.from_pairs(matrices, edges)
+    else:
+        geometry = Geometry.from_points(x, Barycenter())
+    tau = (0.95,) * k if "tau" in name else None
+    return Problem(geometry, None, epsilon, tau, (0.2,) * k if name == "unmatched" else None)
+
+
+def structure() -> None:
+    """The cost laws of penalties and structures, and the error of landmarks against exact costs."""
+    print(
+        f"value and gradient by the points, {SWEEPS} sweeps\nstructure            k      n         ms      MiB"
+    )
+    solver = MMSinkhorn(threshold=0.0, inner_iterations=SWEEPS, max_iterations=SWEEPS)
+    for name, sizes in STRUCTURES.items():
+        for k, n in sizes:
+            x = clouds(n, k)
+            landmarks = jnp.concatenate(x)[:: max(k * n // 256, 1)][:256]
+            value = lambda x: solver.solve(problem_of(name, x, landmarks)).dual  # noqa: B023, E731
+            run, mib = program_of(jax.value_and_grad(value), x)
+            seconds = statistics.median(turns({name: repeated(run)}, 5, 2.0)[name])
+            print(f"{name:18s} {k:3d} {n:6d} {seconds * 1e3:10.1f} {mib:8.1f}", flush=True)
+    print(
+        "\nlandmarks of K-means beside exact costs, k = 3, n = 256: relative epsilon is over the costs' deviation"
+    )
+    print("  d  relative epsilon    r  sweeps (exact)   value, epsilon  total variation  projection")
+    for d, relative in itertools.product((2, 5, 16), (0.5, 0.1)):
+        landmark_errors(d, relative)
+
+
+def landmark_errors(d: int, relative: float) -> None:
+    """Differences of values over epsilon, of pair marginals, and of conditional means over the points' deviation."""
+    x, solver = clouds(256, 3, d), MMSinkhorn(threshold=1e-4, inner_iterations=1)
+    points, geometry = np.concatenate(x), Geometry.from_points(x, Barycenter())
+    epsilon = 20 * relative * float(MMSinkhorn(max_iterations=1).solve(Problem(geometry)).epsilon)
+    exact = solver.solve(Problem(geometry, epsilon=epsilon))
+    for r in (64, 256):
+        centres = jnp.asarray(KMeans(r, n_init=1, random_state=0).fit(points).cluster_centers_)
+        found = solver.solve(problem_of("landmarks", x, centres, epsilon))
+        values = float(found.dual - exact.dual) / epsilon
+        plans = float(jnp.abs(found.pair_marginal(0, 2) - exact.pair_marginal(0, 2)).sum()) / 2
+        means = found.conditional_means(0)[2] - exact.conditional_means(0)[2]
+        away = float(jnp.sqrt(jnp.mean(jnp.square(means)) / jnp.mean(jnp.var(x[2], 0))))
+        print(
+            f"{d:3d} {relative:17.1f} {r:4d} {int(found.n_iters):7d} {int(exact.n_iters):8d} {values:16.3f} "
+            f"{plans:16.3f} {away:11.3f}",
+            flush=True,
+        )
+
+
 def plot(rows: list[dict[str, Any]], path: Path) -> None:
     """Time and memory against n, ours and the dense solver's."""
     import matplotlib
@@ -231,6 +310,7 @@ def main() -> int:
     )
     parser.add_argument("--only", nargs="+", metavar="n,k", help="sizes to run in place of all")
     parser.add_argument("--scales", action="store_true", help="identical views with both costs of the paper")
+    parser.add_argument("--structure", action="store_true", help="penalties, trees and landmarks")
     parser.add_argument("--plot", type=Path, help="measure for the plot and write it here")
     arguments = parser.parse_args()
     if arguments.plot is not None:
@@ -241,8 +321,8 @@ def main() -> int:
         arguments.plot.with_suffix(".json").write_text(json.dumps(rows, indent=1) + "\n")
         plot(rows, arguments.plot.with_suffix(".svg"))
         return 0
-    if arguments.scales:
-        scales()
+    if arguments.scales or arguments.structure:
+        (scales if arguments.scales else structure)()
         return 0
     sizes = BESIDE_OTT + ALONE
     if jax.default_backend() != "cpu":

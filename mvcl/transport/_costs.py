@@ -162,11 +162,9 @@ class Barycenter(_Weighted):
         weights = self.of_views(len(points))
         # Distances do not depend on the origin; near the points, their squares are rounded less.
         origin = lax.stop_gradient(jnp.mean(jnp.concatenate(points), axis=0))
-        centred = [x - origin[None] for x in points]
-        square = [jnp.sum(x * x, axis=-1) for x in centred]
         return tuple(
-            weights[l] * weights[m] * (square[l][:, None] + square[m][None, :] - 2 * inner)
-            for (l, m), inner in zip(pairs(len(points)), _inner_products(centred))
+            weights[l] * weights[m] * squared_distances(points[l] - origin[None], points[m] - origin[None])
+            for l, m in pairs(len(points))
         )
 
 
@@ -228,6 +226,12 @@ def squared_resultant_pairs(points: Sequence[jax.Array]) -> Matrices:
         2 * inner + square[l][:, None] + square[m][None, :]
         for (l, m), inner in zip(pairs(k), _inner_products(points))
     )
+
+
+def squared_distances(x: jax.Array, y: jax.Array) -> jax.Array:
+    """`||x_i - y_j||²`, (n, m)."""
+    squares = [jnp.sum(z * z, axis=-1) for z in (x, y)]
+    return squares[0][:, None] + squares[1][None, :] - 2 * _numerics.inner("id,jd->ij", x, y)
 
 
 def _inner_products(points: Sequence[jax.Array]) -> Matrices:

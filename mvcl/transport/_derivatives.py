@@ -109,8 +109,7 @@ def _(
         wanted = lambda penalties, weights: tuple(  # noqa: E731
             p.wanted(a, f) for p, a, f in zip(penalties, weights, at.potentials)
         )
-        fits = (at.penalties, at.weights), (change.penalties, change.weights)
-        now, fit = jax.jvp(wanted, *fits)
+        now, fit = jax.jvp(wanted, (at.penalties, at.weights), (change.penalties, change.weights))
         more = [
             (jnp.where(p.held(f), 0, at.epsilon * p.slack) * m, p.held(f))
             for p, f, m in zip(at.penalties, at.potentials, now)

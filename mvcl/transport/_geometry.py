@@ -15,18 +15,21 @@ from jax.typing import ArrayLike
 from mvcl import _checks, _numerics, transport  # ott is imported on first use, being slow to import
 from mvcl.transport._costs import (
     NAMED_COSTS,
+    Barycenter,
     CostName,
     OfSum,
     PairForm,
     SumOverPairs,
     pairs,
     place,
+    squared_distances,
     views_of_pairs,
 )
 
 TupleCost = Callable[[jax.Array], jax.Array]
 
 _DENSE_LIMIT = 2**31
+_FITS = 30  # steps to the weights of landmarks; ours
 
 
 @jax.tree_util.register_dataclass
@@ -146,6 +149,67 @@ class Geometry:
                 f"{sizes} points, got {shapes}"
             )
         return geometry
+
+    @classmethod
+    def from_landmarks(
+        cls,
+        x_s: ArrayLike | Sequence[ArrayLike],
+        landmarks: ArrayLike,
+        epsilon: ArrayLike,
+        cost: Barycenter = Barycenter(),  # noqa: B008
+        edges: Sequence[tuple[int, int]] | None = None,
+        *,
+        scale: float = 1.0,
+    ) -> "Geometry":
+        """Squared distances through r landmarks b: a low-rank kernel, with time and memory k n r in place of n^k.
+
+            exp(-C / ε) ≈ sum_b w_b prod_l exp(-scale λ_l ||x_l - b||² / ε)
+
+        That is a star whose centre, the landmarks, is one more view, the last, of a free marginal: take it in a
+        `Problem` with this epsilon and `tau=(1, ..., 1, 0)`. All terms are positive, so that logarithms hold any spread
+        of the costs. The weights w make `sum_b w_b exp(-scale ||b - c||² / ε)` about 1 at the landmarks c. The error is
+        small where landmarks are closer together than `sqrt(ε / scale)` around the means of tuples, which takes few
+        dimensions or a large epsilon.
+
+        Args:
+          x_s: as in `from_points`; k views.
+          landmarks: (r, d), as the centres of K-means of all points.
+          epsilon: positive, the problem's.
+          cost: λ; the sum over pairs of squared distances is `Barycenter()` with `scale=k**2`.
+          edges: k-1 pairs (l, m), l < m, that are a tree: the cost is then `scale` times the sum of their squared
+            distances, and each edge has landmarks of its own, k-1 more views, in the order of the edges.
+          scale: positive factor of the cost.
+
+        Raises:
+          ValueError: for another cost, of which no factors are known.
+        """
+        if not isinstance(cost, Barycenter):
+            raise ValueError(
+                f"cost must be a Barycenter (from_pairs takes other costs as a tree), got {cost!r}"
+            )
+        points, scale = checked_points(x_s), _checks.real("scale", scale, positive=True)
+        k, b = len(points), checked_points([jnp.asarray(landmarks, points[0].dtype), points[0]])[0]
+        origin = jnp.mean(b, axis=0)[None]  # near it the squares are rounded less
+        if edges is not None and not _is_tree(edges, k):
+            raise ValueError(f"edges must be {k - 1} pairs (l, m), l < m, that make a tree, got {edges}")
+        # An edge is a barycentre of two views, of which the cost is a fourth of the squared distance.
+        stars = (
+            [(tuple(range(k)), scale, cost)]
+            if edges is None
+            else [(e, 4 * scale, Barycenter()) for e in edges]
+        )
+        arrays, joined = [], []
+        for centre, (views, factor, star) in enumerate(stars, start=k):
+            kernel = lax.stop_gradient(jnp.exp(-factor * squared_distances(b - origin, b - origin) / epsilon))
+            ones = jnp.ones(len(b), b.dtype)
+            # Least squares with positive weights (Lee, Seung 2000, NIPS).
+            fit = lambda _, w, kernel=kernel: w * jnp.sum(kernel, axis=0) / (kernel @ (kernel @ w))  # noqa: E731
+            log_w = jnp.log(jnp.maximum(lax.fori_loop(0, _FITS, fit, ones), jnp.finfo(b.dtype).tiny))
+            for view, share in zip(views, star.of_views(len(views))):
+                more = epsilon * log_w[None] if view == views[0] else 0
+                arrays.append(factor * share * squared_distances(points[view] - origin, b - origin) - more)
+                joined.append((view, centre))
+        return cls(tuple(arrays), x_s=points + (b,) * len(stars), edges=tuple(joined))
 
     @classmethod
     def from_tensor(cls, tensor: ArrayLike) -> "Geometry":

@@ -146,8 +146,7 @@ class SinkhornOutput:
         """
         if self.problem.tau is not None or self.problem.unmatched is not None:
             raise ValueError(
-                "primal_bound and gap need marginals that must be the weights, got a problem with tau or unmatched; "
-                "error says how far the plan is from the solution"
+                "primal_bound and gap need marginals that must be the weights, got tau or unmatched"
             )
         (costs, scaled, epsilon), weights = self._plan, self.a_s
         dtype = costs.dtype
@@ -254,6 +253,9 @@ class SinkhornOutput:
           (k, n_l, d): for view m the means; for m = l the points themselves. 0 for a point of weight 0.
         """
         means, view = [], self._view("view", view)
+        if self.geometry.edges is not None:
+            found = _tree.conditional_means(*self._plan, view, self.x_s)
+            return jnp.stack([jnp.where(self.a_s[view][:, None] > 0, x, 0) for x in found])
         for other, x in enumerate(self.x_s):
             if other == view:
                 means.append(jnp.where(self.a_s[view][:, None] > 0, x, 0))

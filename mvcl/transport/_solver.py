@@ -74,11 +74,10 @@ class MMSinkhorn:
 
     The gradient of `dual` is Danskin's: `P` with respect to C, `<P, log P - 1>` with respect to ε, f_l with respect
     to a_l (0 where a_l is 0), at the potentials the iteration ended with; exact at the optimum. A direction in the
-    weights must leave the sums of all views equal. With τ it is the derivative of the objective of `Problem`, in which
-    ρ_l depends on ε and τ_l. Further derivatives, in both modes, differentiate the potentials
-    implicitly; before convergence they are those of the plan at hand, as if it were the optimum. `jax.jvp` of
-    `jax.grad` holds k(k-1)/2 matrices (n_l, n_m) more, `jax.grad` of `jax.grad` numbers of n_1 ... n_k / max n_l. Under
-    `vmap` the problems are solved one after the other.
+    weights must leave the sums of all views equal. With τ_l < 1, ρ_l depends on ε. Further derivatives, in both modes,
+    differentiate the potentials implicitly; before convergence they are those of the plan at hand, as if it were the
+    optimum. `jax.jvp` of `jax.grad` holds k(k-1)/2 matrices (n_l, n_m) more, `jax.grad` of `jax.grad` numbers of
+    n_1 ... n_k / max n_l. Under `vmap` the problems are solved one after the other.
 
     Attributes:
       threshold: the iteration stops when `sum_l ||marginal_l - a_l||_p`, measured on its current potentials, is below.

@@ -6,6 +6,7 @@ and a vector.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial, reduce
 from typing import Any
 
 import jax
@@ -47,17 +48,31 @@ def joint_marginal(costs: Geometry, scaled: Vectors, epsilon: jax.Array, views: 
     marginal = jnp.exp(log_root)
     if len(views) == 1:
         return marginal
-    parents = {child: parent for parent, child in sides}
-    path = [views[1]]
-    while path[-1] != views[0]:
-        path.append(parents[path[-1]])
-    joint = None
-    for edge in zip(path[::-1], path[-2::-1]):
-        joint_edge, log_sum = sides[edge]
-        given_parent = jnp.exp(joint_edge - log_sum[:, None])
-        joint = given_parent if joint is None else _numerics.inner("ij,jk->ik", joint, given_parent)
-    assert joint is not None
-    return marginal[:, None] * joint
+    shares = _shares(sides, views[1])[::-1]
+    return marginal[:, None] * reduce(partial(_numerics.inner, "ij,jk->ik"), shares)
+
+
+@partial(jax.jit, static_argnums=3)
+def conditional_means(
+    costs: Geometry, scaled: Vectors, epsilon: jax.Array, view: int, points: Vectors
+) -> tuple[jax.Array, ...]:
+    """Means (n_l, d) of the points of every view given a point of one, without a matrix of views that have no edge."""
+    _, sides = messages(costs, scaled, epsilon, view)
+    means = list(points)
+    for other in range(len(points)):
+        for share in _shares(sides, other):
+            means[other] = _numerics.inner("ij,jd->id", share, means[other])
+    return tuple(means)
+
+
+def _shares(sides: Messages, view: int) -> list[jax.Array]:
+    """How much of each point of the parent goes to each of the child, for the edges from a view up to the root."""
+    parents, found = {child: parent for parent, child in sides}, []
+    while view in parents:
+        joint, log_sum = sides[parents[view], view]
+        found.append(jnp.exp(joint - log_sum[:, None]))
+        view = parents[view]
+    return found
 
 
 def partners(costs: Geometry, scaled: Vectors, epsilon: jax.Array, view: int) -> jax.Array:
