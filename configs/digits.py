@@ -2,7 +2,6 @@
 
     mvcl train digits --workdir runs/digits          # the same as make train
     mvcl train digits:m3g --workdir runs/digits_m3g
-    mvcl train digits:student_teacher --workdir runs/digits_student_teacher
 
 Hardware: 2 CPU cores.
 Cost: about a minute.
@@ -12,7 +11,7 @@ Paper: none.
 import dataclasses
 from functools import partial
 
-from mvcl import augment, data, evaluation, losses, methods, models
+from mvcl import augment, data, evaluation, losses, models
 from mvcl.training import AdamW, Checkpoint, Config, Train, Views
 
 
@@ -47,28 +46,8 @@ def m3g() -> Config:
     )
 
 
-def student_teacher() -> Config:
-    """M3G by student and teacher on groups of 16 examples: the small scale of the studies of Piran 2024.
-
-    No baselines, which a study measures once.
-    """
-    head = dataclasses.replace(models.piran_head(), hidden=128, out=32)
-    return Config(
-        data=data.Digits(),
-        views=Views(k=4, policy=augment.digits(crop_scale=(0.3, 1.0))),
-        encoder=models.ConvNet(widths=(16, 32, 64)),
-        head=head,
-        objective=partial(losses.m3g, epsilon=0.2),
-        method=methods.StudentTeacher(momentum=0.99, predictor=head),
-        optimizer=AdamW(learning_rate=3e-3, weight_decay=1e-4, warmup_epochs=2),
-        train=Train(epochs=15, batch_size=64, group=16, evaluate_every=0),
-        checkpoint=Checkpoint(every_steps=1000),
-        evaluation=evaluation.Classification(baselines=False),
-    )
-
-
 def small() -> Config:
-    """A smaller network for the studies: 110 steps of 128 examples, and no baselines, which a study trains once.
+    """A smaller network for a first study: 110 steps of 128 examples, and no baselines, which a study trains once.
 
     Cost: about 6 s of one CPU core, after the compilation.
     """
@@ -82,19 +61,6 @@ def small() -> Config:
         train=Train(epochs=10, batch_size=128, evaluate_every=0, log_every=11),
         checkpoint=Checkpoint(every_steps=10_000, keep=1),
         evaluation=evaluation.Classification(baselines=False),
-    )
-
-
-def vectors() -> Config:
-    """`small` on random vectors in place of images, a few steps of a tiny network: the studies at scale smoke."""
-    real = small()
-    return dataclasses.replace(
-        real,
-        data=data.Synthetic(view_shapes=((6,),) * 4),
-        encoder=models.MLP(widths=(8,)),
-        head=models.MLPHead(layers=1),
-        train=dataclasses.replace(real.train, steps=2, batch_size=16, log_every=1),
-        evaluation=evaluation.Classification(baselines=False, draws=2),
     )
 
 

@@ -21,11 +21,11 @@ Each table and figure with numbers of experiments is one command; a study is one
 
 ```sh
 mvcl study --list                       # all studies, with the number of runs and the cost at each scale
-mvcl study control_m3g --scale small --jobs 2 --write docs/studies
+mvcl study control_m3g --scale small --data cifar10.npz --jobs 2 --write docs/studies
 mvcl study koromilas_table2 --scale paper --jobs 6 --slurm='--gpus 1 --time 240'
 ```
 
-`paper` has the paper's settings and data, `small` something that two cores train in minutes, `smoke` seconds of random
+`paper` has the paper's settings and data, `small` something that two cores train in hours, `smoke` seconds of random
 data. A second call goes on with what is missing; a cell whose config or study file has changed since is shown as stale,
 and `--again` runs it again. `cells/CELL/SEED` beside a page is an ordinary run folder for `mvcl report`.
 

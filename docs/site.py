@@ -37,7 +37,7 @@ COMMANDS = (
         "neighbours",
         "geometry",
         "report",
-        "study digits",
+        "study which_objective",
         "export",
         "configs",
     ),

@@ -97,7 +97,7 @@ def test_an_installed_package_trains_evaluates_and_reports_in_an_empty_folder_wi
     assert row[0] in again
     saved = json.loads((tmp_path / "runs" / "digits-small" / "config.json").read_text())
     assert "_digest" not in json.dumps(saved)  # nothing in it is from outside the package
-    assert "MV-DHEL" in run("study", "koromilas_table3", "--scale", "smoke", "--dry-run")
+    assert "MV-DHEL" in run("study", "koromilas_table4", "--scale", "smoke", "--dry-run")
 
 
 def test_the_citation_and_the_changelog_name_the_version():

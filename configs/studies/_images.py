@@ -1,6 +1,7 @@
 """What the studies on the bench share: a measure of all runs, so that they are shared; lengths; the scale smoke."""
 
 import dataclasses
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,8 @@ import _bench
 import _conflict
 import numpy as np
 
-from mvcl import augment, data, models, studies, training
-from mvcl.studies import Baseline, Cell, Factors, Measure, Study, Training, Values
+from mvcl import augment, data, metrics, models, studies, training
+from mvcl.studies import Baseline, Cell, Factors, Measure, Study, Values
 from mvcl.training import Config
 
 STEPS = _bench.EPOCHS * (_bench.TRAIN // 256)
@@ -49,13 +50,22 @@ def embeddings(folder: Path) -> Values:
     return {result.name: result.value for result in measured if result.value is not None} | found
 
 
+def spent(folder: Path, reference_epochs: float = _bench.EPOCHS) -> Values:
+    """The "updates" of a run, and its "relative compute": encoder passes by those of two views for so many epochs."""
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    epochs = max(line["epoch"] for line in lines if "epoch" in line)
+    updates = json.loads((folder / "evaluation.json").read_text())["step"]
+    views = training.load(folder).views.k
+    return {"updates": updates, "relative compute": metrics.relative_compute(views, epochs, reference_epochs)}
+
+
 def _measured(folder: Path) -> list[Values]:
     [found] = _bench.measured(folder)
-    return [found | embeddings(folder)]
+    return [found | embeddings(folder) | spent(folder)]
 
 
 def cell(factors: Factors, base: Config, changes: dict[str, Any] | None = None) -> Cell:
-    """A cell of the recipe with changes, which measures its embeddings too, whatever its study asks for."""
+    """A cell of the recipe with changes, which measures embeddings and compute too, for any study."""
     return studies.trained(factors, base, changes, measure=_measured)
 
 
@@ -106,7 +116,7 @@ def smoke(small: Callable[..., Study], count: int = 2) -> Callable[..., Study]:
     return smoke
 
 
-def tiny(task: Any) -> Training:
+def tiny(task: Any) -> Any:
     """A training on the bench, or one like it, for two steps of a tiny network on random images."""
     config = task.config
     changes: dict[str, Any] = {

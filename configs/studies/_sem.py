@@ -8,11 +8,10 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-import _rows
 import numpy as np
 
 from mvcl import data, evaluation, losses, metrics, training
-from mvcl.studies import Baseline, Measure, Study, Values, changed, trained
+from mvcl.studies import Baseline, Measure, Values, changed
 from mvcl.training import Config
 
 # Data set -> variant of `xu/sem`, and its file or folder in the folder of all.
@@ -38,12 +37,12 @@ def paper(name: str, folder: Path) -> Config:
     return changed(found, {"data.path": str(folder / file), "evaluation.baselines": False})
 
 
-def small(source: data.Source) -> Config:
-    """SEM trained as in the paper's recipes, with smaller networks and 2 rounds of 50 epochs."""
+def tables(file: Path) -> Config:
+    """SEM trained as in the paper's recipes on a file of tables, with smaller networks and 2 rounds of 50 epochs."""
     return changed(
         training.load("xu/sem:tables"),
         {
-            "data": source,
+            "data": data.Tables(path=str(file)),
             "method.restart_optimizer": True,
             "method.last_batch": True,
             "method.uniform_biases": True,
@@ -56,16 +55,6 @@ def small(source: data.Source) -> Config:
             "evaluation": dataclasses.replace(_CLUSTERS_ALONE, runs=1, starts=10),
         },
     )
-
-
-def tables(file: Path) -> Config:
-    """`small` on the tables of a file, such as handwritten.mat."""
-    return small(data.Tables(path=str(file)))
-
-
-def clustered(name: str, folder: Path) -> Config:
-    """`paper`, evaluated by clusters alone."""
-    return changed(paper(name, folder), {"evaluation.svm_share": 0})
 
 
 def smoke() -> Config:
@@ -175,57 +164,3 @@ NETWORKS = "networks of half and a quarter of the paper's widths, trained as at 
 SMALL = f"""
 
 **Small scale.** handwritten.mat, 2,000 digits in 6 tables, which is not from the paper, with {NETWORKS}"""
-
-
-def ablation(
-    rows: Mapping[str, Mapping[str, Any]],
-    bases: Mapping[str, Config],
-    printed: Mapping[str, Sequence[float]],
-    *,
-    factor: str,
-    **study: Any,
-) -> Study:
-    """Tables 3 and 4: ACC and NMI of SEM with one of its parts changed, on several data sets."""
-    cells = []
-    for column, (name, base) in enumerate(bases.items()):
-        for row, changes in rows.items():
-            known = {"ACC": printed[row][column]} if name in _SETS else {}
-            cells.append(trained({factor: row, "data": name}, base, changes, known))
-    reference = {factor: next(iter(rows))}
-    return Study(cells=cells, measures=CLUSTERS, columns="data", reference=reference, **study)
-
-
-def dha_ccv(folder: Path) -> dict[str, Config]:
-    """SEM on DHA and CCV, the two sets of the ablations; see `clustered`."""
-    return {name: clustered(name, folder) for name in ("DHA", "CCV")}
-
-
-CLASSIFICATION = f"""\
-A linear support vector machine is trained on the embeddings of 30% of the examples, all views side by side, and tested
-on the rest, over 10 draws that are stratified; the released code's are not. The paper shows bars without numbers.
-
-The rows without SEM have the weights 1 and the pairs of different views, and no reconstruction after the same 100
-epochs of it. CMC, DCP, MFLVC and DSIMVC are not implemented.
-{PAGE}"""
-
-
-def svm(base: Config, draws: int) -> Config:
-    """The config with an evaluation by linear SVMs."""
-    return changed(base, {"evaluation.svm_share": 0.3, "evaluation.draws": draws})
-
-
-def classification(base: Config, figure: int, data: str, *names: str, about: str = "", **scale: Any) -> Study:
-    """Figures 3 and 4: accuracy of a linear SVM by method; without names of all."""
-    measure, every = "SVM 30%", methods_of(base)
-    chosen = names or tuple(every)
-    rows = []
-    for row in (row for row in chosen if row.startswith("SEM+")):
-        rows += _rows.against(f"{row} classifies better than {{}}", {"method": row}, "method", [row[4:]])
-    return Study(
-        title=f"Xu 2023, Figure {figure}: classification on {data}",
-        about=CLASSIFICATION + about,
-        cells=[trained({"method": row}, every[row]) for row in chosen],
-        measures=(Measure(measure, label="accuracy", percent=True),),
-        claims=_rows.above(f"Section 4.1, Figure {figure}", measure, rows),
-        **scale,
-    )

@@ -1,11 +1,13 @@
-"""What the studies of Shidani 2024 on ImageNet-1K share: objectives, a small recipe, and the measure."""
+"""What the studies of Shidani 2024 on ImageNet-1K share: objectives, batches, and the measure."""
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
-from mvcl import losses, models, training
-from mvcl.studies import Measure, changed
+import _bench
+import _koromilas
+
+from mvcl import losses, training
+from mvcl.studies import Measure
 from mvcl.training import Config
 
 GEOMETRIC, ARITHMETIC = "Poly-view, geometric", "Poly-view, arithmetic"
@@ -18,7 +20,6 @@ OBJECTIVES: Mapping[str, losses.Loss] = {
     SIMCLR: partial(losses.nt_xent, temperature=0.1),
 }
 SGD = Measure("linear, SGD", label="accuracy", percent=True, digits=2)
-KNN = Measure("k-NN", label="accuracy", percent=True, digits=2)
 
 
 def batches() -> dict[str, Config]:
@@ -26,8 +27,10 @@ def batches() -> dict[str, Config]:
     return {name: training.load(f"shidani/imagenet1k:{name}_batch") for name in ("growing", "fixed")}
 
 
-def small(variant: str = "smoke", **train: Any) -> Config:
-    """Some steps of a small network on random images; fields of `train` may be replaced."""
-    changes = {"encoder": models.ConvNet(widths=(4, 8)), "evaluation.linear": None}
-    of_train = {f"train.{name}": value for name, value in train.items()}
-    return changed(training.load(f"shidani/imagenet1k:{variant}"), changes | of_train)
+def on_bench(name: str, views: int) -> losses.Loss:
+    """The objective at the temperature of the bench; of two views all are one function (Appendix E.2)."""
+    if views == 2:
+        return _bench.NT_XENT
+    objectives = _koromilas.objectives()
+    found = {GEOMETRIC: objectives["PVC"], MULTI_CROP: objectives["pwe"]}
+    return found.get(name, partial(losses.sufficient_statistics, temperature=0.5))

@@ -201,8 +201,9 @@ def _figure_claims(accuracy: str, ks: Sequence[int], where: Factors) -> list[Cla
         )
         several = [k for k in ks if k > 2]
         found.append(Trend(text, "L1, Section III-F", _conflict.MEASURES[0], cells, "k", False, several))
+    most = {**where, "k": ks[-1]}
     for first, second in itertools.combinations(ALL[:-1], 2):
-        row = (f"{first} and {second} are aligned alike at every k{on}", {**where, "objective": first})
+        row = (f"{first} and {second} are aligned alike at k = {ks[-1]}{on}", {**most, "objective": first})
         found += _rows.within(d, _ALIGNMENT, (-0.05, 0.05), [(*row, [{"objective": second}])])
-    row = (f"MV-DHEL is worse aligned than all others at every k{on}", {**where, "objective": DHEL})
+    row = (f"MV-DHEL is worse aligned than all others at k = {ks[-1]}{on}", {**most, "objective": DHEL})
     return found + _rows.above(d, _ALIGNMENT, [(*row, _rows.levels("objective", ALL[:-1]))])

@@ -5,17 +5,19 @@ Appendix F.2, the hyperparameters of Table 2. Needs ImageNet-1K and `mvcl data p
 """
 
 import dataclasses
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import _bench
+import _images
 import _shidani
 import numpy as np
 
-from mvcl import data, training
-from mvcl.studies import Above, Cell, Claim, Factors, Measure, Noise, Study, Values, Within, changed
-from mvcl.training import Config
+from mvcl import data, studies, training
+from mvcl.studies import SEEDS, Above, Cell, Claim, Factors, Measure, Noise, Study, Values, Within, changed
 
 _ABOUT = """\
 Top-1 accuracy on the official test images after fine-tuning the whole encoder. Of the values of Table 2 the text says
@@ -28,6 +30,14 @@ of 1024 epochs is below SimCLR of 1024 on Aircraft (growing, 80.58 and 80.72) an
 89.66). Geometric PVC of 256 epochs is above SimCLR of 1024 on Food, SUN397 and Pets; on Cars only with shrinking batch;
 and on Caltech-101 it is below (88.27 and 88.77, against 89.66)."""
 
+_SMALL = """
+
+
+**Small scale.** Pre-training on the images of five classes of CIFAR-10, fine-tuning of the whole encoder on those of
+the other five, 10 epochs at learning rate 0.03 without Mixup and CutMix. Geometric PVC has M = 4 views, 256 images a
+batch (growing) or 128 (shrinking). Longer runs are SimCLR's alone, four times as long."""
+_OTHERS = "the other classes"
+_TITLE = "Shidani 2024, Table 3: fine-tuning after pre-training"
 GROWING, SHRINKING, SIMCLR = ("Geometric PVC (growing)", "Geometric PVC (shrinking)", "SimCLR")
 _SETS = {
     "Food": data.TransferImages(name="food101"),
@@ -98,52 +108,108 @@ def paper(seeds: int = 1) -> Study:
         Finetuned(name=name, source=source, changes=_CHANGES.get(name, ())) for name, source in _SETS.items()
     )
     cost = "many accelerators; 710,000 PFLOP of pre-training, estimated from 31,500 for 128 epochs of M = 8 (--dry-run)"
-    bases = {GROWING: growing, SHRINKING: shrinking, SIMCLR: growing}
+    bases, cells = {GROWING: growing, SHRINKING: shrinking, SIMCLR: growing}, []
+    for length, (model, base) in itertools.product((256, 1024), bases.items()):
+        two = {"objective": _shidani.OBJECTIVES["SimCLR"], "views.k": 2} if model == SIMCLR else {}
+        task = Transfer(config=changed(base, {"train.epochs": float(length), **two}), sets=sets)
+        printed = dict(zip(_SETS, _PRINTED[model, length]))
+        cells.append(Cell({"model": model, "epochs": length}, task, printed))
     noise = {
         name: Noise(math.sqrt(p * (100 - p) / images), "p (1 - p) / N of N test images, not of training")
         for name, images, p in zip(_SETS, _TEST_IMAGES, np.mean([*_PRINTED.values()], axis=0))
     }
-    return _study(bases, (256, 1024), sets, printed_runs=1, noise=noise, seeds=seeds, cost=cost)
+    earlier = ("Food", "SUN397", "Cars", "Pets", "Caltech-101")
+    return Study(
+        title=_TITLE,
+        about=_ABOUT,
+        cells=cells,
+        measures=[Measure(name, percent=True, digits=2) for name in _SETS],
+        claims=_claims([*bases], [*_SETS], earlier, (256, 1024)),
+        reference={"model": SIMCLR},
+        printed_runs=1,
+        noise=noise,
+        seeds=seeds,
+        cost=cost,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Half:
+    """The images of the bench of five of the ten classes."""
+
+    path: str = ""
+    """As of `_bench.Images`."""
+    second: bool = False
+    """The last five."""
+
+    def open(self) -> dict[str, data.Split]:
+        """The splits `train` and `test`."""
+        found = {}
+        for name, split in _bench.Images(path=self.path).open().items():
+            assert split.arrays is not None
+            rows, first = (split.labels >= 5) == self.second, 5 * self.second
+            names = split.class_names[first : first + 5]
+            found[name] = data.in_memory((split.arrays[0][rows],), split.labels[rows] - first, names)
+        return found
+
+
+def small(seeds: int = SEEDS, *, data: Path) -> Study:
+    """Part of CIFAR-10: pre-training on five classes, fine-tuning on the others. `data` is its file, .npz."""
+    changes: tuple[tuple[str, Any], ...] = (("train.epochs", 10.0), ("train.batch_size", 256))
+    changes += (("optimizer.warmup_epochs", 1.0),)
+    changes += (("method.mixup", 0.0), ("method.cutmix", 0.0), ("optimizer.learning_rate", 0.03))
+    changes += (("optimizer.reference_batch", None), ("train.evaluate_every", 0))
+    sets = (Finetuned(name=_OTHERS, source=Half(path=str(data), second=True), changes=changes),)
+    cells, half = [], _bench.TRAIN // 2
+    for model, m, images, epochs in (
+        (GROWING, 4, 256, 10),
+        (SHRINKING, 4, 128, 10),
+        (SIMCLR, 2, 256, 10),
+        (SIMCLR, 2, 256, 40),
+    ):
+        objective = {"objective": _shidani.on_bench(_shidani.GEOMETRIC, m)}
+        length = {**_images.lasting(epochs * (half // images), images), "train.evaluate_every": 0}
+        config = changed(_bench.bench_of(m, Half(path=str(data))), {**objective, **length})
+        cells.append(Cell({"model": model, "epochs": epochs}, Transfer(config=config, sets=sets)))
+    return Study(
+        title=_TITLE,
+        about=f"{_ABOUT}{_SMALL} {_bench.ABOUT}",
+        cells=cells,
+        measures=[Measure(_OTHERS, percent=True, digits=2)],
+        claims=_claims((GROWING, SHRINKING, SIMCLR), [_OTHERS], [_OTHERS], (10, 40)),
+        reference={"model": SIMCLR, "epochs": 10},
+        seeds=seeds,
+        cost="70 minutes on 2 cores, estimated",
+    )
 
 
 def smoke(seeds: int = 2) -> Study:
-    """Some steps of a small network on random images."""
-    small = _shidani.small(steps=None)
-    changes = (("train.steps", 2), ("train.batch_size", 16), ("optimizer.warmup_epochs", 0))
-    sets = (Finetuned(name="Food", source=data.Synthetic(seed=1), changes=changes),)
-    return _study({GROWING: small, SIMCLR: small}, (1,), sets, seeds=seeds, cost="seconds")
+    """Two steps of a tiny network on random images."""
+    whole, cells = studies.without_data(small), []
+    for cell in whole.cells[1:3]:
+        task = cast("Transfer", cell.task)
+        changes = (("train.steps", 2), ("train.batch_size", 16), ("optimizer.warmup_epochs", 0))
+        sets = (Finetuned(name=_OTHERS, source=data.Synthetic(seed=1, image_size=8), changes=changes),)
+        cells.append(Cell(cell.factors, dataclasses.replace(_images.tiny(task), sets=sets)))
+    return dataclasses.replace(whole, cells=cells, claims=(), seeds=seeds, cost="seconds on 2 cores")
 
 
-def _study(
-    bases: Mapping[str, Config], epochs: tuple[int, ...], sets: tuple[Finetuned, ...], **scale: Any
-) -> Study:
-    simclr = {"objective": _shidani.OBJECTIVES["SimCLR"], "views.k": 2}
-    cells = []
-    for length in epochs:
-        for model, base in bases.items():
-            changes = {"train.epochs": float(length), **(simclr if model == SIMCLR else {})}
-            printed = dict(zip(_SETS, _PRINTED.get((model, length), ())))
-            task = Transfer(config=changed(base, changes), sets=sets)
-            cells.append(Cell({"model": model, "epochs": length}, task, printed))
+def _claims(
+    models: Sequence[str], names: Sequence[str], earlier: Sequence[str], epochs: Sequence[int]
+) -> list[Claim]:
+    """The names are of data sets; `earlier` those of the claim about fewer epochs."""
     source = "Appendix F.2, Table 3"
     matches = "matches or is above SimCLR of the same epochs (here: at most 0.5 points below)"
     claims: list[Claim] = []
-    for model in bases:
-        for name in (one.name for one in sets if model != SIMCLR):
-            text = f"{model} {matches}: {name}"
-            claims.append(Within(text, source, name, {"model": model}, [{"model": SIMCLR}], low=-0.5))
-    for model in (GROWING, SHRINKING) if len(epochs) > 1 else ():
-        for name in ("Food", "SUN397", "Cars", "Pets", "Caltech-101"):
-            text = f"Geometric PVC of {epochs[0]} epochs is above SimCLR of {epochs[-1]}: {model}, {name}"
-            than: list[Factors] = [{"model": SIMCLR, "epochs": epochs[-1]}]
-            first: Factors = {"model": model, "epochs": epochs[0]}
-            claims.append(Above(text, source, name, first, than))
-    return Study(
-        title="Shidani 2024, Table 3: fine-tuning after pre-training on ImageNet-1K",
-        about=_ABOUT,
-        cells=cells,
-        measures=[Measure(one.name, percent=True, digits=2) for one in sets],
-        claims=claims,
-        reference={"model": SIMCLR},
-        **scale,
-    )
+    ours = [model for model in models if model != SIMCLR]
+    for model, name in ((model, name) for model in ours for name in names):
+        claims.append(
+            Within(
+                f"{model} {matches}: {name}", source, name, {"model": model}, [{"model": SIMCLR}], low=-0.5
+            )
+        )
+    for model, name in ((model, name) for model in ours for name in earlier):
+        text = f"Geometric PVC of {epochs[0]} epochs is above SimCLR of {epochs[-1]}: {model}, {name}"
+        than: list[Factors] = [{"model": SIMCLR, "epochs": epochs[-1]}]
+        claims.append(Above(text, source, name, {"model": model, "epochs": epochs[0]}, than))
+    return claims

@@ -11,7 +11,6 @@ from typing import Any
 
 import _rows
 import numpy as np
-from _fused_task import Tuned
 from _trifeature import COUNT, Trifeature
 
 import mvcl
@@ -37,6 +36,47 @@ The numbers are accuracies of logistic regressions of each factor on the feature
 mean of blocks of 4 x 4 pixels."""
 
 _FACTORS = ("shared", "unique1", "unique2", "unique3", "synergy")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tuned:
+    """A task at the temperature that is best on other draws, renderings and first weights: a validation.
+
+    Best is the mean of some measures.
+    """
+
+    task: Any
+    """With a field `objective`, and `networks`, its number of networks."""
+    measures: tuple[str, ...]
+    """Those of the mean, if there are."""
+    temperatures: tuple[float, ...] = (0.05, 0.1, 0.2, 0.5)
+    validation: int = 3
+    """Networks at each temperature."""
+
+    @property
+    def instances(self) -> int | None:
+        """Number of instances that the objective compares."""
+        return self.task.instances
+
+    def run(self, folder: Path, seed: int) -> Sequence[Values]:
+        """Validate, train and probe; with the measure `temperature`."""
+        best = max(self.temperatures, key=lambda t: self._read(folder, seed + 1_000_000, t))
+        return [{**found, "temperature": best} for found in self._at(best).run(folder, seed)]
+
+    def _at(self, temperature: float) -> Any:
+        function, options = losses.unwrap(self.task.objective)
+        if "pair" in options:
+            of_pairs = losses.higher_order(function)
+            assert of_pairs is not None
+            objective = of_pairs(partial(options["pair"], temperature=temperature))
+        else:
+            objective = partial(self.task.objective, temperature=temperature)
+        return dataclasses.replace(self.task, objective=objective)
+
+    def _read(self, folder: Path, seed: int, temperature: float) -> float:
+        few = dataclasses.replace(self._at(temperature), networks=self.validation)
+        found = few.run(folder / f"temperature{temperature}", seed)
+        return float(np.mean([one[name] for one in found for name in self.measures if name in one]))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

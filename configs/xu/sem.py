@@ -38,8 +38,7 @@ Precision is float32 on every device; a GPU's bfloat16 or TF32 would be another 
 
 Hardware: 2 CPU cores. Times marked * are not measured: they are the FLOPs of docs/how_to/recipes.md at the speed of
 handwritten, 45 GFLOP in 0.19 s, without the K-means.
-Tables and figures with their claims are studies: `mvcl study xu_table2 --data DIR`, xu_table3, xu_table4, xu_figure2 to
-xu_figure6.
+Tables and figures with their claims are studies: `mvcl study xu_table2 --data DIR`, xu_table3 and xu_figure2.
 Ours: none of the paper's five sets was run, and no small scale of these studies is published.
 """
 

@@ -91,7 +91,7 @@ def test_other_commands_parse(command):
         named = {option.removeprefix("--") for option in words[3::2]}
         known = dict(inspect.signature(function).parameters)
         needed = {option for option, value in known.items() if value.default is value.empty}
-        assert needed <= named <= {*known, "scale", "seeds", "workdir"}
+        assert needed <= named <= {*known, "scale", "seeds", "workdir", "only"}
     elif words[0] == "mvcl":
         assert re.search(rf"^  mvcl {words[1]} ", cli.overview(), re.MULTILINE)
     elif words[0] == "make":

@@ -124,7 +124,7 @@ def test_slurm_jobs_share_the_cells(study, tmp_path, monkeypatch):
         (["control_m3g"], "control_m3g has several scales; give --scale small or smoke"),
         (
             ["koromilas_table2", "--dry-run"],
-            "koromilas_table2 has several scales; give --scale paper or smoke",
+            "koromilas_table2 has several scales; give --scale paper or small or smoke",
         ),
     ],
 )

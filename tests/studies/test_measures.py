@@ -5,7 +5,6 @@ import math
 
 import _conflict
 import _jeon
-import _koromilas
 import _sem
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +12,7 @@ import pytest
 
 from mvcl import studies, training
 
+sentiment = training.config_module(studies.find("koromilas_table4"))
 variance = training.config_module(studies.find("shidani_variance"))
 
 
@@ -25,7 +25,7 @@ def test_similarities_are_of_the_first_and_last_tenth(tmp_path):
     log = "".join(json.dumps(row) + "\n" for row in [*rows, {"step": 100, "knn": 0.5}])
     (tmp_path / "metrics.jsonl").write_text(log)
     (tmp_path / "evaluation.json").write_text('{"rows": {}}')
-    [found] = _jeon.results_and_similarities(tmp_path)
+    [found] = _jeon.results_and_log(tmp_path)
     # Steps 5 and 10; 95 and 100.
     expected = {"margin, start": 8.5, "margin, end": 98.5, "margin, gain": 90, "margin, largest": 101}
     expected |= {"R, gain": 0.45, "kappa, gain": 0}
@@ -44,7 +44,7 @@ def test_learning_is_of_the_last_tenth(tmp_path):
     ):
         log = "".join(json.dumps(dict(list(row.items())[:keys])) + "\n" for row in rows)
         (tmp_path / "metrics.jsonl").write_text(log)
-        [found] = _jeon.results_and_learning(tmp_path)
+        [found] = _jeon.results_and_log(tmp_path)
         assert {name: found[name] for name in found if "loss" not in name} == pytest.approx(expected)
 
 
@@ -61,7 +61,7 @@ def test_a_tuned_rate_is_that_of_the_least_mean_validation_error(tmp_path, monke
         (folder / "metrics.jsonl").write_text(json.dumps({"step": 1, "epoch": 1.0, "loss": rate}) + "\n")
 
     monkeypatch.setattr(training, "train", train)
-    task = _koromilas.TunedRate(config=training.load("digits:smoke"), rates=tuple(errors))
+    task = sentiment.TunedRate(config=training.load("digits:smoke"), rates=tuple(errors))
     expected = [{"validation MAE": x, "learning rate": 0.02, "loss": 0.02} for x in errors[0.02]]
     assert task.run(tmp_path, 3) == expected
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0.01", "0.02", "0.04"]

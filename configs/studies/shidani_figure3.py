@@ -1,0 +1,188 @@
+"""Shidani 2024, Figures 3, 6 and 7: accuracy by epochs and relative compute, and by number of views M.
+
+Section 3.2 and F.3.1: growing and fixed batch, and the headline run of the abstract. Needs ImageNet-1K
+(docs/how_to/data.md).
+"""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import _bench
+import _images
+import _rows
+import _shidani
+from _shidani import GEOMETRIC, MULTI_CROP, SIMCLR, SUFFICIENT
+
+from mvcl import training
+from mvcl.studies import SEEDS, Cell, Claim, Measure, Study, Values, results, trained
+
+_ABOUT = """\
+The paper's figures have no numbers. Growing: as many instances a batch for every M; fixed: as many views, so that
+instances fall with M. Relative compute is Eq. 29, M / 2 times epochs by those of the reference; M = 8 views of e epochs
+compute as much as SimCLR of 4 e, and with fixed batch take as many updates. At M = 2 all objectives are SimCLR's loss
+(Appendix E.2). "Never harmful" is read as: no M is below a smaller one by more than 0.5 points, which is ours. That
+gains "are minor" in the growing case, and that the conclusions for FLOPs are "unchanged" have no number that could
+decide."""
+_PAPER = """
+
+Accuracy is that of our linear probe on the validation images, as the paper does not give its protocol
+(docs/papers/shidani.md). Between 128 and 1024 epochs, which the text names, the values are ours. Growing: K = 4096
+instances; fixed: K = (2 / M) 4096, rounded down at M = 3, 6 and 12. The headline run has K = 256, see the header of
+`shidani/imagenet1k`; the abstract's batch of 256 is read twice, as 256 instances at M = 8 and at M = 16, the largest M,
+where it is also 4096 views. Figures 6 and 7 show the same runs against total FLOPs: those of the step by XLA's
+analysis, times the updates; the paper's are those of PyTorch's profiler."""
+_SMALL = """
+
+Growing batches have 256 images, fixed ones 512 views. The headline's small form is M = 8 at 64 images and 5 epochs
+against SimCLR at 256 images and 40 epochs: a quarter of the batch and an eighth of the epochs, half of the compute (in
+the paper a sixteenth, an eighth and half)."""
+_SPENT = (Measure("updates", digits=0, better=""), Measure("relative compute", digits=2, better=""))
+_UNEQUAL = "A fixed batch holds the number of views (Section 3.2), with fewer instances than a growing one."
+_TITLE = "Shidani 2024, Figures 3, 6 and 7: accuracy by epochs, relative compute and number of views"
+
+
+def with_compute(folder: Path) -> list[Values]:
+    """`results`, `_images.spent`, and "PFLOP" of all devices and updates.
+
+    From XLA's analysis of the step, which counts the body of a loop once.
+    """
+    [found], spent = results(folder), _images.spent(folder, 128)
+    cost = training.estimate(training.load(folder))
+    return [found | spent | {"PFLOP": spent["updates"] * cost.flops * cost.devices / 1e15}]
+
+
+def paper(seeds: int = 3) -> Study:
+    """ImageNet-1K, ResNet-50."""
+    headline = training.load("shidani/imagenet1k:headline")
+    bases = {**_shidani.batches(), "256": headline}
+    names, views, lengths = (
+        (GEOMETRIC, SUFFICIENT, MULTI_CROP),
+        (2, 3, 4, 6, 8, 12, 16),
+        (128, 256, 512, 1024),
+    )
+    grid = _rows.grid(objective=[SIMCLR], batch=["growing"], M=[2], epochs=lengths)
+    for batch in ("growing", "fixed"):
+        grid += _rows.grid(objective=names, batch=[batch], M=views, epochs=lengths[:1])
+        grid += _rows.grid(objective=names, batch=[batch], M=[8], epochs=lengths[1:])
+    grid += _rows.grid(objective=[GEOMETRIC], batch=["256"], M=[8, 16], epochs=lengths[:1])
+    cells = []
+    for factors in grid:
+        name, batch, m, epochs = factors.values()
+        changes = {"objective": _shidani.OBJECTIVES[name], "views.k": m, "train.epochs": float(epochs)}
+        cells.append(trained(factors, bases[batch], changes, measure=with_compute))
+    claims = _by_epochs("linear, SGD", ("growing", "fixed"), (128, 256, 512, 1024), names)
+    claims += _by_views("linear, SGD", {"growing": names, "fixed": names}, views, 128)
+    for m in (8, 16):
+        text = (
+            f"Geometric at batch 256, M = {m}, and 128 epochs is above SimCLR at batch 4096 and 1024 epochs"
+        )
+        claims += _headline("linear, SGD", text, {"batch": "256", "M": m, "epochs": 128}, 1024)
+    return Study(
+        unequal=_UNEQUAL,
+        title=_TITLE,
+        about=_ABOUT + _PAPER,
+        cells=cells,
+        measures=(_shidani.SGD, *_SPENT, Measure("PFLOP", digits=0, better="")),
+        claims=claims,
+        along="epochs",
+        against=("updates", "relative compute", "PFLOP"),
+        reference={"objective": SIMCLR, "batch": "growing", "M": 2},
+        seeds=seeds,
+        cost="many accelerators; 12,000,000 PFLOP with 3 seeds, from 31,500 for 128 epochs of M = 8 (--dry-run)",
+    )
+
+
+def small(seeds: int = SEEDS, *, data: Path) -> Study:
+    """Part of CIFAR-10, M = 2, 4 and 8. `data` is its file, .npz."""
+    names, views = (GEOMETRIC, SUFFICIENT, MULTI_CROP), (2, 4, 8)
+    grid = _rows.grid(objective=[SIMCLR], batch=["growing"], M=[2], epochs=(10, 20, 40))
+    grid += _rows.grid(objective=names, batch=["growing"], M=views, epochs=[10])
+    grid += _rows.grid(objective=[GEOMETRIC], batch=["fixed"], M=views, epochs=[10])
+    grid += _rows.grid(objective=[GEOMETRIC], batch=("growing", "fixed"), M=[8], epochs=[5])
+    cells: list[Cell] = []
+    for factors in grid:
+        name, batch, m, epochs = factors.values()
+        images = 512 // m if batch == "fixed" else 256
+        changes: dict[str, Any] = _images.lasting(epochs * (_bench.TRAIN // images), images)
+        changes |= {"objective": _shidani.on_bench(name, m)}
+        base = _bench.bench_of(m, _bench.Images(path=str(data)))
+        cells.append(_images.cell(factors, base, changes))
+    claims = _by_epochs(_images.LINEAR, ("growing", "fixed"), (5, 10, 20, 40), (GEOMETRIC,))
+    claims += _by_epochs(_images.LINEAR, ("growing",), (10, 40), (MULTI_CROP,))
+    claims += _by_views(_images.LINEAR, {"growing": names, "fixed": (GEOMETRIC,)}, views, 10)
+    text = "Geometric at 64 images, M = 8, and 5 epochs is above SimCLR at 256 images and 40 epochs"
+    claims += _headline(_images.LINEAR, text, {"batch": "fixed", "M": 8, "epochs": 5}, 40)
+    return _images.study(
+        data,
+        cells,
+        _ABOUT + _SMALL,
+        unequal=_UNEQUAL,
+        title=_TITLE,
+        measures=(*_bench.MEASURES, *_SPENT),
+        claims=claims,
+        along="epochs",
+        against=("relative compute",),
+        reference={"objective": SIMCLR, "batch": "growing", "M": 2},
+        seeds=seeds,
+    )
+
+
+smoke = _images.smoke(small)
+
+
+def _headline(accuracy: str, text: str, cell: dict[str, Any], epochs: int) -> list[Claim]:
+    simclr = {"objective": SIMCLR, "batch": "growing", "M": 2, "epochs": epochs}
+    return _rows.above(
+        "Abstract; Section 3.2", accuracy, [(text, {"objective": GEOMETRIC, **cell}, [simclr])]
+    )
+
+
+def _by_epochs(
+    accuracy: str, batches: Sequence[str], epochs: Sequence[int], names: Sequence[str]
+) -> list[Claim]:
+    """Figure 3a: M = 8 against SimCLR at equal epochs and at equal compute."""
+    simclr, source = {"objective": SIMCLR, "batch": "growing", "M": 2}, "Section 3.2, Figure 3a"
+    found: list[Claim] = []
+    for batch in batches:
+        for name in names:
+            at = {"objective": name, "batch": batch, "M": 8}
+            if name != MULTI_CROP:
+                every = f"At every number of epochs M = 8 is above M = 2, {batch} batch: {name}"
+                found += _rows.above(source, accuracy, [(every, at, [simclr])])
+            for e in (e for e in epochs if 4 * e in epochs):
+                than, more = {**simclr, "epochs": 4 * e}, f"{e} and {4 * e} epochs"
+                cells = {**at, "epochs": e}
+                if name == MULTI_CROP:
+                    text = f"Multi-Crop is not better than SimCLR at equal compute, {batch} batch, {more}"
+                    row = (f"{text} (here: by 0.5 points at most)", cells, [than])
+                    found += _rows.within(source, accuracy, (-math.inf, 0.5), [row])
+                else:
+                    text = f"At equal relative compute M = 8 is above SimCLR, {batch} batch, {more}: {name}"
+                    found += _rows.above(source, accuracy, [(text, cells, [than])])
+    return found
+
+
+def _by_views(
+    accuracy: str, batches: dict[str, Sequence[str]], views: Sequence[int], epochs: int
+) -> list[Claim]:
+    """Figure 3b."""
+    found, source, most = list[Claim](), "Section 3.2, Figure 3b", f"M = {views[-1]}"
+    for batch, names in batches.items():
+        for name in names:
+            text = f"More views are never harmful (here: by 0.5 points at most), {batch} batch, M = {{M}}: {name}"
+            cells = {"objective": name, "batch": batch, "epochs": epochs}
+            for place in range(1, len(views)):
+                fewer = _rows.levels("M", views[:place])
+                row = _rows.each(text, cells, fewer, M=views[place : place + 1])
+                found += _rows.within(source, accuracy, (-0.5, math.inf), row)
+        at: dict[str, str | int] = {"batch": batch, "M": views[-1], "epochs": epochs}
+        best, crops = f"Geometric is the strongest, {batch} batch, {most}", {**at, "objective": MULTI_CROP}
+        others = _rows.levels("objective", (SUFFICIENT, MULTI_CROP))
+        if {SUFFICIENT, MULTI_CROP} <= {*names}:
+            found += _rows.above(source, accuracy, [(best, {**at, "objective": GEOMETRIC}, others)])
+        if batch == "growing":
+            text = f"Multi-Crop is above sufficient statistics, growing batch, {most}"
+            found += _rows.above(source, accuracy, [(text, crops, others[:1])])
+    return found
