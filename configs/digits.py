@@ -64,6 +64,19 @@ def small() -> Config:
     )
 
 
+def vectors() -> Config:
+    """`small` on random vectors in place of images, a few steps of a tiny network: the studies at scale smoke."""
+    real = small()
+    return dataclasses.replace(
+        real,
+        data=data.Synthetic(view_shapes=((6,),) * 4),
+        encoder=models.MLP(widths=(8,)),
+        head=models.MLPHead(layers=1),
+        train=dataclasses.replace(real.train, steps=2, batch_size=16, log_every=1),
+        evaluation=evaluation.Classification(baselines=False, draws=2),
+    )
+
+
 def smoke() -> Config:
     """Some steps of a small network on random images."""
     real = get_config()

@@ -23,7 +23,7 @@ if more views at equal epochs are better only by their passes, it is as good."""
 
 
 def small(seeds: int = SEEDS, *, data: Path) -> Study:
-    """Part of CIFAR-10, 2 and 4 views, 390 and 780 steps of 2. `data` is its file, .npz."""
+    """Part of CIFAR-10, 2 and 4 views at two budgets. `data` is its file, .npz."""
     few, more, cells, names = 2, 4, [], ("pwe", _koromilas.DHEL)
     for factors in _rows.grid(objective=names, k=(few, more), passes=(1, 2)):
         name, k, passes = factors.values()

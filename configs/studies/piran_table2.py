@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import _bench
+import _images
 import _piran
 import _rows
 import numpy as np
@@ -47,7 +48,7 @@ _SMALL = """
 
 **Small scale.** Images of the first 10,000 of CIFAR-10 and of its test set in six looks in place of domains, of other
 images each: plain, grey, inverted, turned by 30 degrees, blurred, noisy. Plain and turned are held out in turn. Student
-and teacher on the network of the bench (docs/how_to/bench.md), groups of 10 classes, 390 steps of 80 examples; the
+and teacher on the network of the bench (docs/how_to/bench.md), groups of 10 classes, 80 examples in a batch; the
 classifiers have 30 epochs without augmentation. BYOL pwe, whose pairs are those of BYOL ave in another mean, is not
 run."""
 _PRINTED = {
@@ -195,7 +196,7 @@ def small(seeds: int = SEEDS, *, data: Path) -> Study:
             "method": methods.StudentTeacher(momentum=0.99, predictor=head),
             "train.batch_size": 80,
             "train.group": 10,
-            "train.steps": 390,
+            "train.steps": _images.STEPS,
             "train.evaluate_every": 0,
             "evaluation": evaluation.Domains(linear=probe),
         },

@@ -18,6 +18,7 @@ from _shidani import GEOMETRIC, MULTI_CROP, SIMCLR, SUFFICIENT
 from mvcl import training
 from mvcl.studies import SEEDS, Cell, Claim, Measure, Study, Values, results, trained
 
+_LENGTHS = tuple(_bench.EPOCHS * times // 2 for times in (1, 2, 4, 8))  # of the scale small
 _ABOUT = """\
 The paper's figures have no numbers. Growing: as many instances a batch for every M; fixed: as many views, so that
 instances fall with M. Relative compute is Eq. 29, M / 2 times epochs by those of the reference; M = 8 views of e epochs
@@ -33,11 +34,11 @@ instances; fixed: K = (2 / M) 4096, rounded down at M = 3, 6 and 12. The headlin
 `shidani/imagenet1k`; the abstract's batch of 256 is read twice, as 256 instances at M = 8 and at M = 16, the largest M,
 where it is also 4096 views. Figures 6 and 7 show the same runs against total FLOPs: those of the step by XLA's
 analysis, times the updates; the paper's are those of PyTorch's profiler."""
-_SMALL = """
+_SMALL = f"""
 
-Growing batches have 256 images, fixed ones 512 views. The headline's small form is M = 8 at 64 images and 5 epochs
-against SimCLR at 256 images and 40 epochs: a quarter of the batch and an eighth of the epochs, half of the compute (in
-the paper a sixteenth, an eighth and half)."""
+Growing batches have 256 images, fixed ones 512 views. The headline's small form is M = 8 at 64 images and
+{_LENGTHS[0]} epochs against SimCLR at 256 images and {_LENGTHS[3]} epochs: a quarter of the batch and an eighth of the
+epochs, half of the compute (in the paper a sixteenth, an eighth and half)."""
 _SPENT = (Measure("updates", digits=0, better=""), Measure("relative compute", digits=2, better=""))
 _UNEQUAL = "A fixed batch holds the number of views (Section 3.2), with fewer instances than a growing one."
 _TITLE = "Shidani 2024, Figures 3, 6 and 7: accuracy by epochs, relative compute and number of views"
@@ -97,10 +98,10 @@ def paper(seeds: int = 3) -> Study:
 def small(seeds: int = SEEDS, *, data: Path) -> Study:
     """Part of CIFAR-10, M = 2, 4 and 8. `data` is its file, .npz."""
     names, views = (GEOMETRIC, SUFFICIENT, MULTI_CROP), (2, 4, 8)
-    grid = _rows.grid(objective=[SIMCLR], batch=["growing"], M=[2], epochs=(10, 20, 40))
-    grid += _rows.grid(objective=names, batch=["growing"], M=views, epochs=[10])
-    grid += _rows.grid(objective=[GEOMETRIC], batch=["fixed"], M=views, epochs=[10])
-    grid += _rows.grid(objective=[GEOMETRIC], batch=("growing", "fixed"), M=[8], epochs=[5])
+    grid = _rows.grid(objective=[SIMCLR], batch=["growing"], M=[2], epochs=_LENGTHS[1:])
+    grid += _rows.grid(objective=names, batch=["growing"], M=views, epochs=[_LENGTHS[1]])
+    grid += _rows.grid(objective=[GEOMETRIC], batch=["fixed"], M=views, epochs=[_LENGTHS[1]])
+    grid += _rows.grid(objective=[GEOMETRIC], batch=("growing", "fixed"), M=[8], epochs=[_LENGTHS[0]])
     cells: list[Cell] = []
     for factors in grid:
         name, batch, m, epochs = factors.values()
@@ -109,11 +110,14 @@ def small(seeds: int = SEEDS, *, data: Path) -> Study:
         changes |= {"objective": _shidani.on_bench(name, m)}
         base = _bench.bench_of(m, _bench.Images(path=str(data)))
         cells.append(_images.cell(factors, base, changes))
-    claims = _by_epochs(_images.LINEAR, ("growing", "fixed"), (5, 10, 20, 40), (GEOMETRIC,))
-    claims += _by_epochs(_images.LINEAR, ("growing",), (10, 40), (MULTI_CROP,))
-    claims += _by_views(_images.LINEAR, {"growing": names, "fixed": (GEOMETRIC,)}, views, 10)
-    text = "Geometric at 64 images, M = 8, and 5 epochs is above SimCLR at 256 images and 40 epochs"
-    claims += _headline(_images.LINEAR, text, {"batch": "fixed", "M": 8, "epochs": 5}, 40)
+    claims = _by_epochs(_images.LINEAR, ("growing", "fixed"), _LENGTHS, (GEOMETRIC,))
+    claims += _by_epochs(_images.LINEAR, ("growing",), _LENGTHS[1::2], (MULTI_CROP,))
+    claims += _by_views(_images.LINEAR, {"growing": names, "fixed": (GEOMETRIC,)}, views, _LENGTHS[1])
+    first, last = _LENGTHS[0], _LENGTHS[-1]
+    text = (
+        f"Geometric at 64 images, M = 8, and {first} epochs is above SimCLR at 256 images and {last} epochs"
+    )
+    claims += _headline(_images.LINEAR, text, {"batch": "fixed", "M": 8, "epochs": first}, last)
     return _images.study(
         data,
         cells,

@@ -160,12 +160,12 @@ def small(seeds: int = SEEDS, *, data: Path) -> Study:
     changes += (("method.mixup", 0.0), ("method.cutmix", 0.0), ("optimizer.learning_rate", 0.03))
     changes += (("optimizer.reference_batch", None), ("train.evaluate_every", 0))
     sets = (Finetuned(name=_OTHERS, source=Half(path=str(data), second=True), changes=changes),)
-    cells, half = [], _bench.TRAIN // 2
+    cells, half, short = [], _bench.TRAIN // 2, _bench.EPOCHS
     for model, m, images, epochs in (
-        (GROWING, 4, 256, 10),
-        (SHRINKING, 4, 128, 10),
-        (SIMCLR, 2, 256, 10),
-        (SIMCLR, 2, 256, 40),
+        (GROWING, 4, 256, short),
+        (SHRINKING, 4, 128, short),
+        (SIMCLR, 2, 256, short),
+        (SIMCLR, 2, 256, 4 * short),
     ):
         objective = {"objective": _shidani.on_bench(_shidani.GEOMETRIC, m)}
         length = {**_images.lasting(epochs * (half // images), images), "train.evaluate_every": 0}
@@ -176,8 +176,8 @@ def small(seeds: int = SEEDS, *, data: Path) -> Study:
         about=f"{_ABOUT}{_SMALL} {_bench.ABOUT}",
         cells=cells,
         measures=[Measure(_OTHERS, percent=True, digits=2)],
-        claims=_claims((GROWING, SHRINKING, SIMCLR), [_OTHERS], [_OTHERS], (10, 40)),
-        reference={"model": SIMCLR, "epochs": 10},
+        claims=_claims((GROWING, SHRINKING, SIMCLR), [_OTHERS], [_OTHERS], (short, 4 * short)),
+        reference={"model": SIMCLR, "epochs": short},
         seeds=seeds,
         cost="70 minutes on 2 cores, estimated",
     )

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 
+import _images
 import numpy as np
 import pytest
 from scipy import stats
@@ -131,7 +132,7 @@ SETTINGS = {
     ),
     (S + "figure3", "small"): lambda f, c: (
         c.views.k == f["M"]
-        and abs((c.train.steps or 390) * c.examples / 10_000 - f["epochs"]) < 0.02 * f["epochs"]
+        and abs((c.train.steps or _images.STEPS) * c.examples / 10_000 - f["epochs"]) < 0.02 * f["epochs"]
     ),
     # Section 4.1: the rows without SEM have the pairs of different views.
     (X + "table2", "paper"): lambda f, c: (
@@ -239,7 +240,7 @@ def trained(name):
 
 def test_encoder_passes_are_equal_within_a_column():
     found = trained("control_encoder_passes")
-    of = {key: c.views.k * c.train.batch_size * (c.train.steps or 390) for key, c in found.items()}
+    of = {key: c.views.k * c.train.batch_size * (c.train.steps or _images.STEPS) for key, c in found.items()}
     least = min(of.values())
     assert {key: passes / least for key, passes in of.items()} == {key: key[2] for key in of}
 
