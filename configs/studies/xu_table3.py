@@ -73,9 +73,7 @@ def paper(seeds: int = 10, *, data: Path) -> Study:
 
 def small(seeds: int = SEEDS, *, data: Path) -> Study:
     """Handwritten numerals, small networks. `data` is handwritten.mat."""
-    of_lambda = {name: of for name, of in _ROWS[_LAMBDA].items() if name in ("0.01", "0.1", "1", "10", "100")}
-    rows = {**_ROWS, _LAMBDA: of_lambda, _CLUSTERS: _clusters(10)}
-    cells = _cells(_sem.tables(data), "handwritten", rows)
+    cells = _cells(_sem.tables(data), "handwritten", {**_ROWS, _CLUSTERS: _clusters(10)})
     return _study(cells, _ABOUT + _sem.SMALL + ".", seeds=seeds, cost="4 hours on 2 CPU cores, estimated")
 
 
