@@ -12,13 +12,10 @@ from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
 from mvcl.losses import _embeddings as emb
-from mvcl.losses._declaration import Loss, Operands, WithNegatives, declare, filled, name, takes, unwrap
+from mvcl.losses._declaration import Loss, Measured, Operands, declare, filled, name, takes, unwrap
 from mvcl.losses._lse import Pairs, Vectors
 
 __all__ = ["all_pairs", "cross_pairs", "mean_pair", "one_vs_rest"]
-
-Measured = tuple[jax.Array, dict[str, jax.Array]]
-"""A loss, and scalars for the log."""
 
 
 def _loss_of(measured: Callable[..., Measured]) -> Loss:
@@ -284,7 +281,7 @@ def _over_pairs(
         measures = jax.tree.map(jnp.max, found)
     else:
         given = filled(pair_loss, options | {"mask": there})
-        shared: Any = {name: given.pop(name) for name in WithNegatives.__annotations__ if name in given}
+        shared: Any = {name: given.pop(name) for name in emb.SHARED if name in given}
         if projected is None:
             e = emb.embedded(z, **shared)
         else:

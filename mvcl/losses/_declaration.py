@@ -29,6 +29,8 @@ __all__ = [
 
 Loss = Callable[..., jax.Array]
 """An objective: embeddings and options in, a scalar out."""
+Measured = tuple[jax.Array, dict[str, jax.Array]]
+"""A loss, and scalars for the log."""
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -113,8 +115,8 @@ class Takes:
     teacher: bool = False
     instance_axis: Mapping[str, int] = dataclasses.field(default_factory=dict, hash=False)
     terms: Callable[..., Any] | None = None
-    measured: Callable[..., tuple[jax.Array, dict[str, jax.Array]]] | None = None
-    successive: Callable[..., tuple[jax.Array, dict[str, jax.Array]]] | None = None
+    measured: Callable[..., Measured] | None = None
+    successive: Callable[..., Measured] | None = None
     of_pair: Mapping[str, Any] | None = dataclasses.field(default=None, hash=False)
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
 
@@ -262,9 +264,7 @@ def filled(objective: Callable[..., Any], options: Mapping[str, Any]) -> dict[st
     return {**known, **given}
 
 
-def of_views(
-    objective: Callable[..., jax.Array], global_views: int | None = None
-) -> Callable[..., tuple[jax.Array, dict[str, jax.Array]]]:
+def of_views(objective: Loss, global_views: int | None = None) -> Callable[..., Measured]:
     """The objective as a function of one (k, n, d) array, whatever its operands, that returns (loss, measures).
 
     The measures are scalars for the log, none where the objective declares no `measured`. A pair loss compares the
@@ -276,7 +276,7 @@ def of_views(
     """
     declared, bound = takes(objective), unwrap(objective)[1]
 
-    def function(*views: jax.Array, **options: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
+    def function(*views: jax.Array, **options: Any) -> Measured:
         if options.get("mask") is not None and not declared.mask:
             raise ValueError(
                 f"objective {name(objective)} takes no mask, but these examples may lack views; "
@@ -290,9 +290,7 @@ def of_views(
             return declared.measured(*views, **bound | options)
         return objective(*views, **options), {}
 
-    def of_array(
-        z: jax.Array, /, *, fused: int | None = None, **options: Any
-    ) -> tuple[jax.Array, dict[str, jax.Array]]:
+    def of_array(z: jax.Array, /, *, fused: int | None = None, **options: Any) -> Measured:
         if declared.operands is Operands.PAIR:
             return function(z[0], z[1], **options)
         if declared.operands is Operands.GROUPS:
@@ -310,9 +308,7 @@ def of_views(
     return of_array
 
 
-def on_views(
-    objective: Callable[..., jax.Array], global_views: int | None = None
-) -> Callable[..., jax.Array]:
+def on_views(objective: Loss, global_views: int | None = None) -> Loss:
     """The loss of `of_views`."""
     of_array = of_views(objective, global_views)
     return lambda z, **options: of_array(z, **options)[0]

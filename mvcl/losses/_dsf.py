@@ -13,7 +13,7 @@ from mvcl import _checks, _numerics
 from mvcl.losses import _embeddings as emb
 from mvcl.losses import _lse
 from mvcl.losses._combine import groups
-from mvcl.losses._declaration import Operands, Shared, declare, filled
+from mvcl.losses._declaration import Measured, Operands, Shared, declare, filled
 from mvcl.losses._lse import Vectors, lse_union
 from mvcl.losses._vmf import bessel_ratio, length, log_series, of_means
 
@@ -22,7 +22,7 @@ __all__ = ["dsf"]
 
 def _measured(
     queries: ArrayLike, keys: ArrayLike, queue: ArrayLike | None = None, **options: Any
-) -> tuple[jax.Array, dict[str, jax.Array]]:
+) -> Measured:
     return _loss(queries, keys, filled(dsf, options | {"queue": queue}))
 
 
@@ -167,9 +167,7 @@ def _checked(given: SimpleNamespace, shape: tuple[int, ...]) -> str:
     return _checks.option("divergence", given.divergence, ("forward", "reverse", "symmetric"))
 
 
-def _loss(
-    queries: ArrayLike, keys: ArrayLike, options: dict[str, Any]
-) -> tuple[jax.Array, dict[str, jax.Array]]:
+def _loss(queries: ArrayLike, keys: ArrayLike, options: dict[str, Any]) -> Measured:
     """The loss, and means over the batch: R, κ, and the similarities -D / temperature of positives and of negatives.
 
     And the temperature at which a cosine weighs what <μ_i, μ_j> does on average, temperature / (mean A · mean κ), and

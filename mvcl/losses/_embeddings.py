@@ -20,6 +20,7 @@ from mvcl.losses._lse.whole import gradient_again
 
 Two = tuple[jax.Array, jax.Array]
 Result = TypeVar("Result")
+SHARED = tuple(WithNegatives.__annotations__)
 
 
 def embedded(

@@ -13,17 +13,17 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics, transport
-from mvcl.losses._declaration import Operands, declare, filled
+from mvcl.losses._declaration import Measured, Operands, declare, filled
 
 __all__ = ["m3g", "m3g_pair", "m3g_with_status"]
 
 
-def _measured(z: ArrayLike, **options: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
+def _measured(z: ArrayLike, **options: Any) -> Measured:
     loss, _, measures = _gap(z, filled(m3g, options))
     return loss, measures
 
 
-def _successive(z: ArrayLike, **options: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
+def _successive(z: ArrayLike, **options: Any) -> Measured:
     """(p, k, n, d) problems, each solved from the potentials of the one before: the sum of their losses, and measures.
 
     The measures are the largest of the p, and `solver_sweeps_saved`: the sweeps that the later problems took less than
@@ -109,7 +109,7 @@ def m3g(
     return _gap(options.pop("z"), options)[0]
 
 
-def _measured_pair(x: ArrayLike, y: ArrayLike, **options: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
+def _measured_pair(x: ArrayLike, y: ArrayLike, **options: Any) -> Measured:
     options = filled(m3g_pair, options)
     return _measured(_checks.pair(x, y, options["axis_name"]), **options)
 
