@@ -193,9 +193,7 @@ class Domains(Evaluation):
     ) -> tuple[Transfer, str]:
         """The probes by SGD, one after the other, on the batches of a split."""
         sources, (target,) = self._sources(splits), self._targets(splits)
-        tests = {
-            name: (features[f"{name}/test"], splits[f"{name}/test"].labels) for name in (target, *sources)
-        }
+        tests = {of: (features[f"{of}/test"], splits[f"{of}/test"].labels) for of in (target, *sources)}
         classes, best = len(splits["test"].class_names), {}
         for name in (*(f"{source}/train" for source in sources), "seen"):
             rows = len(splits[name])

@@ -53,8 +53,8 @@ class Shared(OfUnitRows, total=False):
     block_size: int | None
 
 
-class WithNegatives(Shared, total=False):
-    """Those of objectives that take further negatives."""
+class Queued(Shared, total=False):
+    """Those of objectives that take further negatives, such as a queue of them."""
 
     extra_negatives: ArrayLike | None
 

@@ -14,13 +14,13 @@ from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
 from mvcl.losses import _lse
-from mvcl.losses._declaration import WithNegatives
+from mvcl.losses._declaration import Queued
 from mvcl.losses._lse import Pairs, Vectors, lse_union
 from mvcl.losses._lse.whole import gradient_again
 
 Two = tuple[jax.Array, jax.Array]
 Result = TypeVar("Result")
-SHARED = tuple(WithNegatives.__annotations__)
+SHARED = tuple(Queued.__annotations__)
 
 
 def embedded(
@@ -272,7 +272,7 @@ def loss_of_pair(
     *,
     x: ArrayLike,
     y: ArrayLike,
-    shared: WithNegatives,
+    shared: Queued,
     **options: Any,
 ) -> jax.Array:
     """The loss of two (n, d) views from all arguments of a pair loss; `terms` takes what `Vectors` does not hold."""

@@ -14,7 +14,7 @@ from mvcl import _checks, _numerics
 from mvcl.losses import _embeddings as emb
 from mvcl.losses import _lse
 from mvcl.losses._critics import Aggregation, exponent_or_function
-from mvcl.losses._declaration import OfUnitRows, Operands, Shared, WithNegatives, declare
+from mvcl.losses._declaration import OfUnitRows, Operands, Queued, Shared, declare
 from mvcl.losses._joint import mean_log_likelihood
 from mvcl.losses._lse import Pairs, Vectors
 
@@ -66,11 +66,7 @@ def _siglip_terms(e: Vectors, pairs: Pairs, *, scale: ArrayLike, bias: ArrayLike
 
 @declare(operands=Operands.PAIR, terms=_siglip_terms)
 def siglip(
-    x: ArrayLike,
-    y: ArrayLike,
-    scale: ArrayLike = 10.0,
-    bias: ArrayLike = -10.0,
-    **shared: Unpack[WithNegatives],
+    x: ArrayLike, y: ArrayLike, scale: ArrayLike = 10.0, bias: ArrayLike = -10.0, **shared: Unpack[Queued]
 ) -> jax.Array:
     """SigLIP: each pair of vectors is classified on its own as of one instance or of two.
 
@@ -163,9 +159,7 @@ def _clipped(e: Vectors, radius: ArrayLike | None) -> Vectors:
 
 
 @declare(operands=Operands.PAIR, terms=_spectral_terms)
-def spectral(
-    x: ArrayLike, y: ArrayLike, radius: float | None = None, **shared: Unpack[WithNegatives]
-) -> jax.Array:
+def spectral(x: ArrayLike, y: ArrayLike, radius: float | None = None, **shared: Unpack[Queued]) -> jax.Array:
     """Spectral contrastive loss: positives to inner product one, all others to zero.
 
         -2 mean_i <x_i, y_i> + mean_{i != j} <x_i, y_j>²

@@ -12,7 +12,7 @@ from mvcl import _checks, _numerics
 from mvcl.losses import _critics, _lse
 from mvcl.losses import _embeddings as emb
 from mvcl.losses._critics import Critic
-from mvcl.losses._declaration import WithNegatives, declare, takes
+from mvcl.losses._declaration import Queued, declare, takes
 from mvcl.losses._lse import Vectors, lse_union
 
 __all__ = ["multi_view_contrast", "mv_cl1", "mv_cl2", "mv_dhel", "mv_infonce"]
@@ -30,7 +30,7 @@ def multi_view_contrast(
     negatives: Literal["within_view", "cross_view", "all"] = "within_view",
     energy_weight: ArrayLike = 1.0,
     kernel: Literal["exponential"] | Kernel = "exponential",
-    **shared: Unpack[WithNegatives],
+    **shared: Unpack[Queued],
 ) -> jax.Array:
     """Alignment and energy of any number of views, each a mean of logarithms: of which sums is chosen.
 
@@ -163,7 +163,7 @@ def mv_infonce(
     z: ArrayLike,
     temperature: ArrayLike = 0.5,
     negatives: Literal["cross_view", "all"] = "cross_view",
-    **shared: Unpack[WithNegatives],
+    **shared: Unpack[Queued],
 ) -> jax.Array:
     """MV-InfoNCE: one term per instance, in which all its views are aligned and contrasted at once.
 
@@ -189,10 +189,7 @@ def mv_infonce(
 
 @declare()
 def mv_dhel(
-    z: ArrayLike,
-    temperature: ArrayLike = 0.5,
-    energy_weight: ArrayLike = 1.0,
-    **shared: Unpack[WithNegatives],
+    z: ArrayLike, temperature: ArrayLike = 0.5, energy_weight: ArrayLike = 1.0, **shared: Unpack[Queued]
 ) -> jax.Array:
     """MV-DHEL: align an instance's views jointly, spread each view on its own.
 
@@ -220,7 +217,7 @@ def mv_dhel(
 
 
 @declare()
-def mv_cl1(z: ArrayLike, temperature: ArrayLike = 0.5, **shared: Unpack[WithNegatives]) -> jax.Array:
+def mv_cl1(z: ArrayLike, temperature: ArrayLike = 0.5, **shared: Unpack[Queued]) -> jax.Array:
     """CL_1: each vector is aligned with its other views and contrasted with all vectors of the other views.
 
         mean_{l,i} [ -LSE_{l' != l} s(z_li, z_l'i) + LSE_{m != l, j} s(z_li, z_mj) ],
@@ -245,7 +242,7 @@ def mv_cl2(
     z: ArrayLike,
     temperature: ArrayLike = 0.5,
     energy: Literal["mean", "sum"] = "mean",
-    **shared: Unpack[WithNegatives],
+    **shared: Unpack[Queued],
 ) -> jax.Array:
     """CL_2: each vector is aligned with its other views and spread within its own.
 

@@ -11,7 +11,7 @@ from mvcl import _checks, _numerics
 from mvcl.losses import _critics, _lse
 from mvcl.losses import _embeddings as emb
 from mvcl.losses._critics import Aggregation, Critic
-from mvcl.losses._declaration import WithNegatives, declare, takes
+from mvcl.losses._declaration import Queued, declare, takes
 from mvcl.losses._lse import lse_union
 
 __all__ = ["poly_view", "sufficient_statistics"]
@@ -25,7 +25,7 @@ def poly_view(
     negatives_of: Literal["other", "anchor"] = "other",
     *,
     critic: Critic | None = None,
-    **shared: Unpack[WithNegatives],
+    **shared: Unpack[Queued],
 ) -> jax.Array:
     """Poly-view: each view finds each other view of its instance among the views of all other instances.
 
@@ -101,7 +101,7 @@ def sufficient_statistics(
     *,
     critic: Critic | None = None,
     aggregation: Aggregation | None = None,
-    **shared: Unpack[WithNegatives],
+    **shared: Unpack[Queued],
 ) -> jax.Array:
     """Sufficient statistics: each view finds the mean of the other views of its instance.
 

@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 from mvcl import _checks
 from mvcl.losses import _embeddings as emb
 from mvcl.losses import _lse
-from mvcl.losses._declaration import Operands, WithNegatives, declare
+from mvcl.losses._declaration import Operands, Queued, declare
 from mvcl.losses._lse import Pairs, Vectors, lse_union
 
 __all__ = ["dcl", "dhel", "info_nce", "info_nce_minimum", "nt_xent", "rince"]
@@ -47,7 +47,7 @@ def info_nce(
     symmetric: bool = False,
     *,
     in_batch_negatives: bool = True,
-    **shared: Unpack[WithNegatives],
+    **shared: Unpack[Queued],
 ) -> jax.Array:
     """InfoNCE: each x_i finds its y_i among all y_j.
 
@@ -119,9 +119,7 @@ def _nt_xent_terms(e: Vectors, pairs: Pairs, *, temperature: ArrayLike) -> emb.T
 
 
 @declare(operands=Operands.PAIR, terms=_nt_xent_terms)
-def nt_xent(
-    x: ArrayLike, y: ArrayLike, temperature: ArrayLike = 0.5, **shared: Unpack[WithNegatives]
-) -> jax.Array:
+def nt_xent(x: ArrayLike, y: ArrayLike, temperature: ArrayLike = 0.5, **shared: Unpack[Queued]) -> jax.Array:
     """NT-Xent, SimCLR's loss: each of the 2n vectors finds its partner among the 2n - 1 others.
 
         mean over the 2n anchors a of [ -s(a, a+) + LSE_{b != a} s(a, b) ],   s(u, v) = <u, v> / temperature
@@ -149,9 +147,7 @@ def _dcl_terms(e: Vectors, pairs: Pairs, *, temperature: ArrayLike) -> emb.Terms
 
 
 @declare(operands=Operands.PAIR, terms=_dcl_terms)
-def dcl(
-    x: ArrayLike, y: ArrayLike, temperature: ArrayLike = 0.1, **shared: Unpack[WithNegatives]
-) -> jax.Array:
+def dcl(x: ArrayLike, y: ArrayLike, temperature: ArrayLike = 0.1, **shared: Unpack[Queued]) -> jax.Array:
     """Decoupled contrastive loss: NT-Xent with the positive left out of the denominator.
 
         mean over the 2n anchors a of [ -s(a, a+) + LSE_{b not a, a+} s(a, b) ],
@@ -188,7 +184,7 @@ def rince(
     temperature: ArrayLike = 0.5,
     q: ArrayLike = 0.5,
     lam: ArrayLike = 0.001,
-    **shared: Unpack[WithNegatives],
+    **shared: Unpack[Queued],
 ) -> jax.Array:
     """Robust InfoNCE: a loss between NT-Xent (q -> 0) and a symmetric one (q = 1) that forgives false positives.
 
@@ -226,11 +222,7 @@ def _dhel_terms(e: Vectors, pairs: Pairs, *, temperature: ArrayLike, symmetric: 
 
 @declare(operands=Operands.PAIR, terms=_dhel_terms)
 def dhel(
-    x: ArrayLike,
-    y: ArrayLike,
-    temperature: ArrayLike = 0.3,
-    symmetric: bool = True,
-    **shared: Unpack[WithNegatives],
+    x: ArrayLike, y: ArrayLike, temperature: ArrayLike = 0.3, symmetric: bool = True, **shared: Unpack[Queued]
 ) -> jax.Array:
     """DHEL: align the two views, spread each on its own.
 

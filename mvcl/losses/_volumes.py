@@ -282,10 +282,8 @@ def _in_blocks(
     """So many rows of the matrix at a time; each is computed again in the backward pass."""
     (rows, columns, shared), (of_rows, of_columns) = arrays, where
 
-    def of_block(
-        some: Arrays, of_some: Arrays, columns: Arrays, shared: Arrays, of_columns: Arrays
-    ) -> Arrays:
-        return _of_matrix(fixed, _logits(entry, some, columns, shared), _here(of_some, of_columns))
+    def of_block(some: Arrays, at: Arrays, columns: Arrays, shared: Arrays, of_columns: Arrays) -> Arrays:
+        return _of_matrix(fixed, _logits(entry, some, columns, shared), _here(at, of_columns))
 
     blocks = jax.tree.map(partial(emb.in_blocks, block=block), (rows, of_rows))
     found = lax.map(lambda at: emb.recomputed(of_block, *at, columns, shared, of_columns), blocks)

@@ -53,9 +53,7 @@ def _cotangents(o: Operand, dx: jax.Array, dy: jax.Array) -> Operand:
     return dataclasses.replace(o, x=dx, y=dy, keep_x=None, keep_y=None, bound=None)  # type: ignore[arg-type]
 
 
-def _tiles(
-    o: Operand,
-) -> tuple[Step, Operand, Callable[[bool, Step], tuple[jax.Array, jax.Array, jax.Array]]]:
+def _tiles(o: Operand) -> tuple[Step, Operand, Callable[[bool, Step], tuple[jax.Array, ...]]]:
     """The tiles of all pairs, arrays padded so that the tiles cut them evenly, and x, y and entries of a tile."""
     n, m = o.x.shape[1], o.y.shape[1]
     rows = min(o.block or n, n)

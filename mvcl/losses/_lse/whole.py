@@ -65,9 +65,7 @@ def shift(bound: float | jax.Array, reference: jax.Array) -> tuple[bool | None, 
     return fixed, _numerics.vary_as(_numerics.constant(jnp.asarray(bound, reference.dtype)), reference)
 
 
-def either(
-    fixed: bool | None, bound: jax.Array, function: Callable[..., Result], *operands: object
-) -> Result:
+def either(fixed: bool | None, bound: jax.Array, function: Callable[..., Result], *operands: Any) -> Result:
     """`function(fixed, *operands)`; where `fixed` is None, chosen by the bound when the program runs."""
     if fixed is None:
         limit = _FIXED_SHIFT_LIMIT[bound.dtype]
