@@ -86,7 +86,7 @@ def multi_view_contrast(
     elif callable(kernel):
         default = takes(multi_view_contrast).options["temperature"]
         logs = _critics.checked(_log_kernel(kernel), temperature, default, "kernel")
-        same, others, within, queue = _of_kernel(logs, e, own)
+        same, others, within, queue = _kernels(logs, e, own)
         across, rest = [others] if outside else [], [*([within] if inside else []), *queue]
     else:
         raise ValueError(f"kernel must be 'exponential' or a function of squared distances, got {kernel!r}")
@@ -143,9 +143,7 @@ def _log_kernel(kernel: Kernel) -> Critic:
     return logs
 
 
-def _of_kernel(
-    logs: Critic, e: Vectors, own: bool
-) -> tuple[jax.Array, jax.Array, jax.Array, list[jax.Array]]:
+def _kernels(logs: Critic, e: Vectors, own: bool) -> tuple[jax.Array, jax.Array, jax.Array, list[jax.Array]]:
     """What the exponential kernel takes from `_lse`: the instance's other views, and the sums of negatives."""
     k, views = len(e.z), np.arange(len(e.z))
     others = np.array([[m for m in range(k) if m != l] for l in range(k)])

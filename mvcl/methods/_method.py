@@ -337,9 +337,7 @@ def key_of_batch(statistics: Any, inputs: Inputs) -> jax.Array:
     return jax.random.fold_in(jax.random.fold_in(key, inputs["epoch"][0]), inputs["index"][0])
 
 
-def chance_level(
-    loss: Callable[[jax.Array], jax.Array], k: int, n: int, d: int, seed: ArrayLike = 0
-) -> jax.Array:
+def chance_level(loss: losses.Loss, k: int, n: int, d: int, seed: ArrayLike = 0) -> jax.Array:
     """The value of a loss of (k, n, d) for embeddings without information about the instance.
 
     It is the lower of two values: for constant embeddings, and for views drawn independently of the input. A loss

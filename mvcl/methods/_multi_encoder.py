@@ -23,6 +23,8 @@ from mvcl.methods._method import (
 )
 from mvcl.methods._objective import Measures, OfViews
 
+Encoders = tuple[models.EncoderConfig, ...]
+
 
 class Networks(nnx.Module):
     """One encoder and one head for each of the k views, and a fusion network for each pair of them if asked."""
@@ -46,9 +48,7 @@ def separate(views: Any) -> tuple[jax.Array, ...]:
     return views if isinstance(views, tuple) else tuple(jnp.moveaxis(views, 1, 0))
 
 
-def of_each_view(
-    configs: tuple[models.EncoderConfig, ...], spec: Specification
-) -> tuple[models.EncoderConfig, ...]:
+def of_each_view(configs: Encoders, spec: Specification) -> Encoders:
     """One encoder config per view: those given, or the run's for all."""
     k = len(spec.shapes)
     if configs and len(configs) != k:

@@ -1,7 +1,7 @@
 """SEM: one autoencoder per view, and pairs of views with computed weights."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import combinations_with_replacement
 from typing import Any, Literal
@@ -245,9 +245,7 @@ class SemLearner(Learner):
         return since >= 0 and since % (self.options.update_epochs * steps_per_epoch) == 0
 
 
-def pair_measures(
-    z: np.ndarray, present: np.ndarray, pair: Callable[..., Any] | None
-) -> dict[str, np.ndarray]:
+def pair_measures(z: np.ndarray, present: np.ndarray, pair: losses.Loss | None) -> dict[str, np.ndarray]:
     """The loss and the similarity of each pair of views, as Figs. 2b and 5b of Xu 2023 have them.
 
     Of (k, n, d) unit vectors `z`: "cosines" (k, k), means over the instances that have both views; "losses" (k, k), the

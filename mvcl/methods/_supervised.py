@@ -20,14 +20,12 @@ from mvcl.methods._method import (
     key_of_batch,
     stacked,
 )
-from mvcl.methods._multi_encoder import of_each_view, outputs, side_by_side
+from mvcl.methods._multi_encoder import Encoders, of_each_view, outputs, side_by_side
 from mvcl.methods._objective import OfViews
 
 
 class Labelled(nnx.Module):
-    def __init__(
-        self, spec: Specification, encoders: tuple[models.EncoderConfig, ...], zero: bool, rngs: nnx.Rngs
-    ) -> None:
+    def __init__(self, spec: Specification, encoders: Encoders, zero: bool, rngs: nnx.Rngs) -> None:
         shapes = spec.shapes if spec.given else spec.shapes[:1]
         built = [e.build(s, dtype=spec.dtype, rngs=rngs) for e, s in zip(encoders, shapes)]
         self.encoder = nnx.List(built) if spec.given else built[0]
