@@ -1,6 +1,7 @@
 """Augmentation of the views that data give, by their kind: tables, sequences and images."""
 
 import dataclasses
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -31,9 +32,7 @@ class ByKind:
         """(n, ...) examples of one view, augmented; of the same shape."""
         if x.ndim == 4:
             policy = dataclasses.replace(self.policy, image_size=x.shape[1])
-            return jax.vmap(lambda key, image: apply_policy(policy, key, image))(
-                jax.random.split(key, len(x)), x
-            )
+            return jax.vmap(partial(apply_policy, policy))(jax.random.split(key, len(x)), x)
         first, second = jax.random.split(key)
         if x.ndim == 2:
             kept = jax.random.bernoulli(first, 1 - self.masked, x.shape)

@@ -224,9 +224,7 @@ def _trained(options: LinearProbe, state: Any, batches: Rows, factors: jax.Array
         logits = jnp.matmul(x, weights[0], precision=jax.lax.Precision.HIGHEST) + weights[1][None]
         return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits, y))
 
-    return jax.vmap(lambda state, rate: descend(_rule(options, factors, rate), loss, state, batches))(
-        state, rates
-    )
+    return jax.vmap(lambda of, rate: descend(_rule(options, factors, rate), loss, of, batches))(state, rates)
 
 
 def named_splits(of: str, available: Sequence[str]) -> tuple[str, ...]:

@@ -104,9 +104,7 @@ def geometry(
     order = rng.permutation(n)
     moments = [_moments(x[rows]) for x, rows in zip(unit, _samples(here, order, MOST))]
     samples = [x[rows] for x, rows in zip(unit, _samples(here, order, ROWS))]
-    found = {
-        name: _spread([moment], some) for name, moment, some in zip(names, moments, samples, strict=True)
-    }
+    found = {name: _spread([of], some) for name, of, some in zip(names, moments, samples, strict=True)}
     alignment, positive, negative, *counts = _pairs(unit, here, order)
     rows = {name: dict(measures) for name, (measures, _) in found.items()}
     for l, row in enumerate(rows.values()):

@@ -198,9 +198,8 @@ def _ratio_over_x(nu: float, x: jax.Array) -> jax.Array:
     if small is None:
         return value
     near = jnp.where(small, x, 1)
-    return jnp.where(
-        small, (1 + _power_series(nu + 1, near)) / (2 * (nu + 1) * (1 + _power_series(nu, near))), value
-    )
+    series = (1 + _power_series(nu + 1, near)) / (2 * (nu + 1) * (1 + _power_series(nu, near)))
+    return jnp.where(small, series, value)
 
 
 def _expansion(nu: float, m: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:

@@ -180,8 +180,7 @@ class MultiEncoderLearner(Learner):
         if self.options.fusion is None:
             return objective(z, **mask)
         pairs = list(combinations(range(self.k), 2))  # an instance has a fused view if it has both views
-        there = {
-            name: jnp.concatenate([x, jnp.stack([x[l] & x[m] for l, m in pairs])]) for name, x in mask.items()
-        }
+        both = {name: jnp.stack([x[l] & x[m] for l, m in pairs]) for name, x in mask.items()}
+        there = {name: jnp.concatenate([x, both[name]]) for name, x in mask.items()}
         weights = fused_weights(self.k, self.options.fusion_weight)
         return objective(z, weights=jnp.asarray(weights), **there)

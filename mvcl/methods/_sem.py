@@ -274,9 +274,8 @@ def view_weights(features: np.ndarray, labels: np.ndarray, kind: str, present: n
     k = len(features)
     if kind == "none":
         return np.ones((k, k), np.float32)
-    weigh = {"jsd": jax.jit(losses.jsd_weights), "mmd": jax.jit(losses.mmd_weights)}.get(
-        kind, losses.cmi_weights
-    )
+    of_features = {"jsd": losses.jsd_weights, "mmd": losses.mmd_weights}
+    weigh = jax.jit(of_features[kind]) if kind in of_features else losses.cmi_weights
     of = labels if kind == "cmi" else features
     if present.all():
         return np.asarray(weigh(of), np.float32)

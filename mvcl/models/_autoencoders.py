@@ -39,11 +39,11 @@ class Autoencoders(nnx.Module):
         dtype: DTypeLike,
         rngs: nnx.Rngs,
     ) -> None:
+        exact = partial(nnx.Linear, precision=lax.Precision.HIGHEST)
+
         def linear(i: int, o: int) -> nnx.Linear:
-            law, exact = torch_bias(i) if uniform_biases else nnx.initializers.zeros, lax.Precision.HIGHEST
-            return nnx.Linear(
-                i, o, kernel_init=torch_kernel, bias_init=law, dtype=dtype, precision=exact, rngs=rngs
-            )
+            law = torch_bias(i) if uniform_biases else nnx.initializers.zeros
+            return exact(i, o, kernel_init=torch_kernel, bias_init=law, dtype=dtype, rngs=rngs)
 
         def stacks(layers: Sequence[int]) -> nnx.List:
             return nnx.List([stack(i, o) for i, o in pairwise(layers)])
