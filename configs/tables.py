@@ -10,7 +10,7 @@ Paper: none.
 
 import dataclasses
 
-from mvcl import data, evaluation, losses, methods, models
+from mvcl import data, evaluation, methods, models
 from mvcl.training import Config, Train
 
 
@@ -20,7 +20,6 @@ def get_config() -> Config:
         data=data.Tables(scaling=("standard",)),
         method=methods.MultiEncoder(),
         encoder=models.ByShape(),
-        objective=losses.mv_infonce,
         train=Train(epochs=100, evaluate_every=0),
         evaluation=evaluation.Clustering(),
     )
@@ -28,5 +27,5 @@ def get_config() -> Config:
 
 def smoke() -> Config:
     """Some steps on random tables."""
-    train = Train(steps=2, batch_size=16, evaluate_every=0, log_every=1)
-    return dataclasses.replace(get_config(), data=data.Synthetic(view_shapes=((6,), (4,))), train=train)
+    train, tables = Train(steps=2, batch_size=16, log_every=1), data.Synthetic(view_shapes=((6,), (4,)))
+    return dataclasses.replace(get_config(), data=tables, train=train)

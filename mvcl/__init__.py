@@ -7,6 +7,7 @@ from mvcl import _lazy
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from mvcl.report import curves, runs
     from mvcl.training import Encoder, fit
     from mvcl.training import open_encoder as load
 

@@ -1,5 +1,6 @@
-"""Reports: one self-contained HTML page from run folders."""
+"""Reports: one self-contained HTML page from run folders; and tables of runs and of their curves."""
 
 from mvcl.report._page import write_report
+from mvcl.report._read import curves, runs
 
-__all__ = ["write_report"]
+__all__ = ["curves", "runs", "write_report"]

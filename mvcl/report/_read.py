@@ -123,6 +123,30 @@ def _log(file: Path) -> pd.DataFrame:
     return pd.DataFrame(numbers, dtype=float).groupby("step").last()  # a resumed run repeats some steps
 
 
+def runs(folder: str | Path = "runs") -> pd.DataFrame:
+    """A row for each run in a folder and below, by its path: its results, `MEASURE` of the trained encoder and
+    `ROW: MEASURE` of others, then the fields of its config by dotted name. `curves` has what they logged."""
+    found = {}
+    for place in (file.parent for file in sorted(_buckets.path(folder).rglob("config.json"))):
+        file, row = place / "evaluation.json", training.flatten(_files.read_json(place / "config.json"))
+        results = _evaluation(file)["evaluation"] if file.is_file() else pd.DataFrame(columns=_RESULT)
+        named = results["column"].where(
+            results["row"] == "trained encoder", results["row"] + ": " + results["column"]
+        )
+        found[str(place)] = dict(zip(named, results["value"])) | row
+    return pd.DataFrame.from_dict(found, orient="index")
+
+
+def curves(folder: str | Path = "runs") -> pd.DataFrame:
+    """What the runs in a folder and below have logged, by run and step."""
+    files = sorted(_buckets.path(folder).rglob("metrics.jsonl"))
+    return (
+        pd.concat({str(file.parent): _log(file) for file in files}, names=["run"])
+        if files
+        else pd.DataFrame()
+    )
+
+
 def _refreshes(file: Path) -> dict[str, tuple[list[int], np.ndarray]]:
     looks, found = {row["step"]: row for row in training.read_log(file) if "step" in row}, {}
     for name, kinds in {"weights": "if", "clusters": "i", "cosines": "if", "losses": "if"}.items():

@@ -132,33 +132,20 @@ def test_labels_of_a_flat_folder_in_a_table(tmp_path, rng):
         data.Folder(path=str(tmp_path), labels="l.csv").open()
 
 
-class Encoded:
-    """An image column of a data set of Hugging Face's `datasets`."""
-
-    mode = None
-
-    def __init__(self, decode=True):
-        self.decode = decode
-
-
-class Rows:
-    """What is used of such a data set."""
-
-    def __init__(self, cells, features):
-        self.cells, self.features = cells, features
+class Rows(dict):
+    """What is used of a `datasets.Dataset` of ten rows: its columns by name, and its rows by number."""
 
     def __len__(self):
-        return len(self.cells["image"])
+        return 10
 
     def __getitem__(self, key):
-        return self.cells[key] if isinstance(key, str) else {n: of[key] for n, of in self.cells.items()}
+        return super().__getitem__(key) if isinstance(key, str) else {name: self[name][key] for name in self}
 
     def select_columns(self, names):
-        return Rows({name: self.cells[name] for name in names}, self.features)
+        return self
 
     def cast_column(self, name, kind):
-        assert not kind.decode
-        return self
+        return None if kind.decode else self
 
 
 def test_images_of_hugging_face_in_files_and_as_an_object(tmp_path, rng):
@@ -179,10 +166,9 @@ def test_images_of_hugging_face_in_files_and_as_an_object(tmp_path, rng):
     hub, disk = (data.HuggingFace(path=str(tmp_path / name)).open() for name in ("hub", "disk"))
     assert (len(hub["train"]), len(hub["test"]), len(disk["test"])) == (8, 2, 10)
     np.testing.assert_array_equal(hub["test"].arrays[0], images[[4, 9]])
-    label = argparse.Namespace(names=["a", "b"])
-    of = data.split_of_dataset(
-        Rows({"image": cells, "label": [0, 1] * 5}, {"image": Encoded(), "label": label})
-    )
+    rows, kinds = Rows(image=cells, label=[0, 1] * 5), argparse.Namespace
+    rows.features = {"image": kinds(decode=True, mode=None), "label": kinds(names=["a", "b"])}
+    of = data.split_of_dataset(rows)
     for split in (of, disk["train"]):
         np.testing.assert_array_equal(split.arrays[0], images)
         assert (split.class_names, split.labels.tolist()) == (("a", "b"), [0, 1] * 5)

@@ -230,70 +230,54 @@ def test_errors_of_names(tmp_path, rng, short):
     np.testing.assert_allclose(encoder.pos_embed[0, 1:].reshape(3, 3, 8), patches, rtol=1e-6)
 
 
-def published_vit(kind, rng, width=8, depth=2):
-    """Random tensors by Hugging Face's names, and what its forward pass computes of one 8 x 8 image; in loops."""
-    clip, dino = kind == "clip", kind == "dinov2"
-    layers, attention = ("encoder.layers", "self_attn") if clip else ("encoder.layer", "attention.attention")
-    draw = lambda *shape: rng.normal(size=shape).astype(np.float32)  # noqa: E731
-    tensors, each = {}, "qkv" if clip else ("query", "key", "value")
+_VIT = """embeddings.cls_token embeddings.position_embeddings embeddings.patch_embeddings.projection encoder.layer.
+    attention.attention.query attention.attention.key attention.attention.value attention.output.dense
+    intermediate.dense output.dense layernorm_before layernorm_after layernorm"""
+_CLIP = """embeddings.class_embedding embeddings.position_embedding.weight embeddings.patch_embedding encoder.layers.
+    self_attn.q_proj self_attn.k_proj self_attn.v_proj self_attn.out_proj
+    mlp.fc1 mlp.fc2 layer_norm1 layer_norm2 post_layernorm"""
+_DINO = _VIT.replace(
+    "intermediate.dense output.dense layernorm_before layernorm_after", "mlp.fc1 mlp.fc2 norm1 norm2"
+)
 
-    def linear(x, name, outputs):
-        weight, bias = tensors.setdefault(f"{name}.weight", draw(outputs, x.shape[-1])), draw(outputs)
-        return x @ weight.T + tensors.setdefault(f"{name}.bias", bias)
+
+def published_vit(names, rng, width=8):
+    """Random tensors by Hugging Face's names, and the features that they give to one image."""
+    token, positions, patch, layer, *qkv, out, fc1, fc2, norm1, norm2, last = names.split()
+    clip, dino, tensors = names == _CLIP, names == _DINO, {}
+
+    def draw(name, *shape):
+        return tensors.setdefault(name, rng.normal(size=shape).astype(np.float32))
+
+    def linear(x, name, outputs=width):
+        return x @ draw(f"{name}.weight", outputs, x.shape[-1]).T + draw(f"{name}.bias", outputs)
 
     def norm(x, name):
-        weight, bias = (tensors.setdefault(f"{name}.{leaf}", draw(width)) for leaf in ("weight", "bias"))
-        return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6) * weight + bias
+        x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6)
+        return x * draw(f"{name}.weight", width) + draw(f"{name}.bias", width)
 
-    names = (
-        "embeddings.class_embedding",
-        "embeddings.patch_embedding",
-        "embeddings.position_embedding.weight",
-    )
-    if not clip:
-        names = (
-            "embeddings.cls_token",
-            "embeddings.patch_embeddings.projection",
-            "embeddings.position_embeddings",
-        )
-    shapes = ((width,), (5, width)) if clip else ((1, 1, width), (1, 5, width))
-    image, token, positions = draw(8, 8, 3), draw(*shapes[0]), draw(*shapes[1])
-    kernel = tensors[f"{names[1]}.weight"] = draw(width, 3, 4, 4)
-    bias = 0 if clip else tensors.setdefault(f"{names[1]}.bias", draw(width))
-    tensors |= {names[0]: token, names[2]: positions}
-    patches = [image[i : i + 4, j : j + 4].transpose(2, 0, 1) for i in (0, 4) for j in (0, 4)]
-    x = np.stack([token.reshape(-1), *[(kernel * p).sum((1, 2, 3)) + bias for p in patches]])
-    x = x + positions.reshape(5, width)
+    image, kernel = rng.normal(size=(8, 8, 3)).astype(np.float32), draw(f"{patch}.weight", width, 3, 4, 4)
+    parts = [np.einsum("ochw,hwc->o", kernel, image[i : i + 4, j : j + 4]) for i in (0, 4) for j in (0, 4)]
+    bias = 0 if clip else draw(f"{patch}.bias", width)
+    x = np.array([draw(token, *(1, 1)[2 * clip :], width).reshape(-1), *[part + bias for part in parts]])
+    x = x + draw(positions, *(1,)[clip:], 5, width).reshape(5, width)
     x = norm(x, "pre_layrnorm") if clip else x
-    for i in range(depth):
-        block = f"{layers}.{i}"
-        first, second = {"clip": ("layer_norm1", "layer_norm2"), "dinov2": ("norm1", "norm2")}.get(
-            kind, ("layernorm_before", "layernorm_after")
-        )
-        ends = ("_proj",) * 3 if clip else ("",) * 3
-        inner = norm(x, f"{block}.{first}")
-        q, k, v = (linear(inner, f"{block}.{attention}.{of}{end}", width) for of, end in zip(each, ends))
-        heads = [slice(h, h + width // 2) for h in (0, width // 2)]
-        scores = [q[:, h] @ k[:, h].T / np.sqrt(width // 2) for h in heads]
-        shares = [np.exp(s) / np.exp(s).sum(-1, keepdims=True) for s in scores]
-        x_new = np.concatenate([s @ v[:, h] for s, h in zip(shares, heads)], -1)
-        out = f"{block}.self_attn.out_proj" if clip else f"{block}.attention.output.dense"
-        scale = [
-            tensors.setdefault(f"{block}.layer_scale{n}.lambda1", draw(width)) if dino else 1 for n in (1, 2)
-        ]
-        x = x + scale[0] * linear(x_new, out, width)
-        one, two = ("intermediate.dense", "output.dense") if kind == "vit" else ("mlp.fc1", "mlp.fc2")
-        h = linear(norm(x, f"{block}.{second}"), f"{block}.{one}", 4 * width)
+    for at in (f"{layer}0.", f"{layer}1."):
+        q, k, v = (linear(norm(x, at + norm1), at + name).reshape(5, 2, 4) for name in qkv)
+        shares = np.asarray(jax.nn.softmax(np.einsum("qhd,khd->hqk", q, k) / 2, axis=-1))
+        added = linear(np.einsum("hqk,khd->qhd", shares, v).reshape(5, width), at + out)
+        x = x + added * (draw(f"{at}layer_scale1.lambda1", width) if dino else 1)
+        h = linear(norm(x, at + norm2), at + fc1, 4 * width)
         h = h / (1 + np.exp(-1.702 * h)) if clip else np.asarray(jax.nn.gelu(h, approximate=False))
-        x = x + scale[1] * linear(h, f"{block}.{two}", width)
-    return tensors, image, norm(x[0], "post_layernorm" if clip else "layernorm")
+        x = x + linear(h, at + fc2) * (draw(f"{at}layer_scale2.lambda1", width) if dino else 1)
+    return tensors, image, norm(x[0], last)
 
 
-@pytest.mark.parametrize("kind", ["vit", "clip", "dinov2"])
-def test_vision_transformers_of_hugging_face(kind, tmp_path, rng):
-    tensors, image, expected = published_vit(kind, rng)
+@pytest.mark.parametrize("names", [_VIT, _CLIP, _DINO], ids=["vit", "clip", "dinov2"])
+def test_vision_transformers_of_hugging_face(names, tmp_path, rng):
+    tensors, image, expected = published_vit(names, rng)
     np.savez(tmp_path / "a.npz", **prefixed(tensors, "tower."))
-    clip = {"pre_norm": True, "activation": "quick_gelu"} if kind == "clip" else {}
+    clip = {"pre_norm": True, "activation": "quick_gelu"} if names == _CLIP else {}
     encoder = build(ViT(patch=4, width=8, depth=2, heads=2, **clip))
     assert load_weights(encoder, tmp_path / "a.npz") == "tower."
     np.testing.assert_allclose(encoder(image[None])[0], expected, rtol=2e-4, atol=2e-5)

@@ -42,6 +42,7 @@ SLOW = {"docs/design/losses.md", "docs/design/transport.md", "docs/how_to/evalua
 # Pages whose Python blocks compile many objectives, and pages with commands that import studies and data sets.
 SECONDS = {"README.md", "docs/how_to/arrays.md", "docs/how_to/beyond.md", "docs/how_to/ott.md"}
 SECONDS |= {"docs/how_to/studies.md", "docs/reference/objectives.md"}
+SECONDS |= {f"docs/how_to/{name}.md" for name in ("compare", "metrics", "modalities", "photos", "tables")}
 STUDIES = {"docs/how_to/studies.md", "docs/studies/README.md", "docs/how_to/data.md"}
 
 

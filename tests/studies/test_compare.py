@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+import mvcl
 from mvcl import cli, losses, studies, training
 
 MINE = "def loss(z, weight=2.0):\n    return weight * (z**2).mean()\n"
@@ -19,6 +20,7 @@ def trained(monkeypatch):
         accuracy = 1.0 - 0.1 * (config.train.seed == 0) - 0.02 * (config.views.k == 2)
         of = {"name": "k-NN", "value": accuracy, "deviation": None, "protocol": "", "better": "higher"}
         folder.mkdir(parents=True, exist_ok=True)
+        (folder / "config.json").write_text(training.to_json(config))
         (folder / "evaluation.json").write_text(json.dumps({"rows": {"trained encoder": [of]}}))
         (folder / "metrics.jsonl").write_text(json.dumps({"step": 1, "epoch": 1.0, "loss": 0.5}))
 
@@ -34,6 +36,10 @@ def test_intervals_of_shares_and_runs_that_are_kept(trained, tmp_path):
     assert found["mean"].tolist() == pytest.approx([0.93, 0.93, 0.95, 0.95])
     assert found["high"].max() == 1
     assert found["minus_first"].dropna().tolist() == [0, 0]
+    assert sorted(mvcl.runs(tmp_path / "cells")["k-NN"]) == pytest.approx(
+        2 * [0.88] + 2 * [0.9] + 2 * [0.98] + 2 * [1]
+    )
+    assert (mvcl.curves(tmp_path)["loss"] == 0.5).all()
     page = (tmp_path / "a" / "compare.md").read_text()
     assert "| mv_infonce | 4 | 95.0 [31.5, 100.0] |" in page
     with pytest.raises(ValueError, match="objectives must be functions of different names"):
