@@ -5,14 +5,7 @@ from typing import TYPE_CHECKING
 from mvcl import _lazy
 
 if TYPE_CHECKING:
-    from mvcl.studies._claims import (
-        Above,
-        Claim,
-        Trend,
-        Verdict,
-        Within,
-        difference,
-    )
+    from mvcl.studies._claims import Above, Claim, Trend, Verdict, Within, difference
     from mvcl.studies._compare import compare
     from mvcl.studies._grid import (
         SEEDS,

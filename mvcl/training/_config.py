@@ -1,17 +1,15 @@
 """The config of a run, a frozen dataclass."""
 
 import dataclasses
-import operator
 from typing import Literal
 
-from mvcl import augment, losses, methods, models
+from mvcl import _checks, augment, losses, methods, models
 from mvcl.augment import Policy
 from mvcl.data import Digits, Outline, Source
 from mvcl.evaluation import Classification, Evaluation, Unevaluated
 from mvcl.training._optimizers import AdamW, Optimizer
 
 # Metadata of a field that may differ where configs are compared, see `free`; and that compiled functions do not read.
-# `least`, see `check`, is the least value.
 _FREE = {"resume": True, "seeds": True}
 _UNREAD = {"unread": True}
 
@@ -39,7 +37,7 @@ class Views:
     """`growing` has n = batch_size examples for every k; `fixed` keeps the number of views n*k at
     batch_size * reference_views: n = batch_size * reference_views / k, rounded down. A learning rate with a
     reference_batch is scaled by this n."""
-    reference_views: int = dataclasses.field(default=2, metadata={"least": 1})
+    reference_views: int = 2
     """Views per example at which `fixed` has n = batch_size: 2 as in Shidani 2024 (4096 examples of 2 views); 1 for
     Koromilas 2025 (256 images are 64 examples of 4 views)."""
 
@@ -52,7 +50,7 @@ class Train:
     """Seed of parameters, order and views."""
     epochs: float = 100.0
     """Passes over the training split."""
-    steps: int | None = dataclasses.field(default=None, metadata={"least": 1})
+    steps: int | None = None
     """Number of steps; overrides `epochs`."""
     batch_size: int = 256
     """Examples of a global batch, over all devices and processes. Smaller data are one batch."""
@@ -71,19 +69,19 @@ class Train:
     torchvision's ResNet or of a ViT of timm, Hugging Face, CLIP or DINOv2. For methods simclr and supervised."""
     ema: float = 0.0
     """Decay of an exponential moving average of the parameters, which is then evaluated; 0 for none."""
-    log_every: int = dataclasses.field(default=10, metadata=_FREE | {"least": 1})
+    log_every: int = dataclasses.field(default=10, metadata=_FREE)
     """Steps between log lines."""
-    evaluate_every: float = dataclasses.field(default=10.0, metadata=_UNREAD | {"least": 0})
+    evaluate_every: float = dataclasses.field(default=10.0, metadata=_UNREAD)
     """Epochs between k-NN evaluations during training; 0 evaluates only at the end."""
-    geometry_every: float = dataclasses.field(default=0.0, metadata=_FREE | _UNREAD | {"least": 0})
+    geometry_every: float = dataclasses.field(default=0.0, metadata=_FREE | _UNREAD)
     """Epochs between logs of alignment, uniformity, effective rank and cosines of the views of test examples, at
     encoder and head; 0: never. `mvcl geometry RUN` measures more of the trained network."""
-    threads: int = dataclasses.field(default=4, metadata=_FREE | _UNREAD | {"least": 1})
+    threads: int = dataclasses.field(default=4, metadata=_FREE | _UNREAD)
     """Host threads that read and decode batches."""
-    corrupt_limit: int = dataclasses.field(default=10, metadata=_FREE | _UNREAD | {"least": 0})
+    corrupt_limit: int = dataclasses.field(default=10, metadata=_FREE | _UNREAD)
     """Number of unreadable examples to skip, each counted once; one more stops the run with an error that names
     it. In training another example replaces each."""
-    stall_seconds: float = dataclasses.field(default=600.0, metadata=_FREE | _UNREAD | {"least": 0})
+    stall_seconds: float = dataclasses.field(default=600.0, metadata=_FREE | _UNREAD)
     """Seconds to wait for a batch before the run stops with an error that names the file being read; 0: no limit."""
     peak_tflops: float | None = dataclasses.field(default=None, metadata=_FREE | _UNREAD)
     """Peak TFLOP/s of one device in the run's precision, for the utilisation in the log. None uses a table of TPUs
@@ -94,12 +92,12 @@ class Train:
 class Mesh:
     """Axes of the device mesh."""
 
-    slices: int = dataclasses.field(default=1, metadata={"least": 1})
+    slices: int = 1
     """TPU slices that a data-centre network joins, of slices * data * fsdp devices in all. The batch is split over
     them; parameters are split inside each. On CPU and GPU, equal groups of consecutive devices count as slices."""
     data: int = -1
     """Devices of a slice over which the batch is split; -1 for all remaining."""
-    fsdp: int = dataclasses.field(default=1, metadata={"least": 1})
+    fsdp: int = 1
     """Devices of a slice over which parameters and optimiser state are split; the batch is split over them too."""
 
 
@@ -107,9 +105,9 @@ class Mesh:
 class Checkpoint:
     """Checkpoint interval and number kept."""
 
-    every_steps: int = dataclasses.field(default=200, metadata={"least": 1})
+    every_steps: int = 200
     """Steps between checkpoints; one is always written at the end and on SIGTERM."""
-    keep: int = dataclasses.field(default=2, metadata={"least": 1})
+    keep: int = 2
     """Number of newest checkpoints to keep, besides the best."""
 
 
@@ -183,23 +181,15 @@ def free(use: Literal["resume", "seeds"]) -> tuple[str, ...]:
 def check(config: Config) -> Config:
     """Return the config; raise `ValueError` for the first invalid field."""
     views, train, mesh, k = config.views, config.train, config.mesh, config.views.k
-    for part in ("views", "train", "mesh", "checkpoint"):
-        for field in dataclasses.fields(of := getattr(config, part)):
-            least, value = field.metadata.get("least"), getattr(of, field.name)
-            if least is not None and value is not None and not value >= least:
-                raise ValueError(f"{part}.{field.name} must be at least {least}; got {value}")
-    some = views.global_views is None or 1 <= views.global_views < k
-    requirements = (
-        ("views.k", k >= 2, "at least 2, since an objective compares views"),
-        ("views.global_views", some, f"None, or at least 1 and less than views.k = {k}"),
-        ("train.epochs", train.epochs > 0, "positive"),
-        ("train.ema", 0 <= train.ema < 1, "in [0, 1)"),
-        ("train.peak_tflops", train.peak_tflops is None or train.peak_tflops > 0, "None or positive"),
-        ("mesh.data", mesh.data == -1 or mesh.data >= 1, "-1 or positive"),
-    )
-    for name, holds, requirement in requirements:
-        if not holds:
-            raise ValueError(f"{name} must be {requirement}; got {operator.attrgetter(name)(config)}")
+    _checks.fields("views", views, k="[2, inf)", reference_views="[1, inf)", global_views=f"[1, {k})")
+    _checks.fields("train", train, epochs="(0, inf)", steps="[1, inf)", ema="[0, 1)", peak_tflops="(0, inf)")
+    _checks.fields("train", train, evaluate_every="[0, inf)", geometry_every="[0, inf)")
+    _checks.fields("train", train, log_every="[1, inf)", threads="[1, inf)")
+    _checks.fields("train", train, corrupt_limit="[0, inf)", stall_seconds="[0, inf)")
+    _checks.fields("checkpoint", config.checkpoint, every_steps="[1, inf)", keep="[1, inf)")
+    _checks.fields("mesh", mesh, slices="[1, inf)", fsdp="[1, inf)")
+    if mesh.data != -1:  # all
+        _checks.fields("mesh", mesh, data="[1, inf)")
     if 0 < len(views.policies) < k:
         n = len(views.policies)
         raise ValueError(f"views.policies must be empty or have at least views.k = {k} entries, got {n}")

@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from mvcl import _checks
+
 Rule: TypeAlias = optax.GradientTransformation
 
 
@@ -129,18 +131,13 @@ def build(
 
     The rule has a state for each of `parts`, first keys of the parameters, so that they can `restart`.
     """
-    if optimizer.warmup_epochs < 0:
-        raise ValueError(f"optimizer.warmup_epochs must be at least 0, got {optimizer.warmup_epochs}")
-    if not 0 <= optimizer.warmup_share <= 0.5 or (optimizer.warmup_share and optimizer.warmup_epochs):
-        got = f"{optimizer.warmup_share} and {optimizer.warmup_epochs} epochs"
-        what = "optimizer.warmup_share must be in [0, 0.5], and 0 with optimizer.warmup_epochs"
-        raise ValueError(f"{what}, got {got}")
+    _checks.fields("optimizer", optimizer, learning_rate="(0, inf)", weight_decay="[0, inf)")
+    _checks.fields("optimizer", optimizer, warmup_epochs="[0, inf)", warmup_share="[0, 0.5]")
+    if optimizer.warmup_share and optimizer.warmup_epochs:
+        raise ValueError("optimizer.warmup_share must be 0 with optimizer.warmup_epochs, got both")
     # A shortened run still reaches its peak learning rate.
     asked = optimizer.warmup_epochs * steps_per_epoch + optimizer.warmup_share * steps
     warmup = min(round(asked), steps // 2)
-    if not optimizer.learning_rate > 0 or optimizer.weight_decay < 0:
-        got = f"{optimizer.learning_rate} and {optimizer.weight_decay}"
-        raise ValueError(f"optimizer.learning_rate must be positive and weight_decay at least 0, got {got}")
     highest = peak(optimizer, examples)
     learning_rate = optax.warmup_cosine_decay_schedule(
         init_value=0.0 if warmup else highest,
