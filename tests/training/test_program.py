@@ -347,18 +347,14 @@ def test_weight_decay_follows_a_cosine_to_its_end():
     np.testing.assert_allclose([first[0, 0], second[0, 0]], [-0.04, -0.5 * 0.22], rtol=1e-6)
 
 
-SHARE = r"warmup_share must be in \[0, 0.5\], and 0 with"
-POSITIVE = "learning_rate must be positive and weight_decay at least 0"
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"warmup_share": 0.6}, SHARE),
-        ({"warmup_share": 0.1, "warmup_epochs": 1.0}, SHARE),
+        ({"warmup_share": 0.6}, r"warmup_share must be in \[0, 0.5\], got 0.6"),
+        ({"warmup_share": 0.1, "warmup_epochs": 1.0}, "warmup_share must be 0 with optimizer.warmup_epochs"),
         ({"warmup_epochs": -1.0}, "warmup_epochs must be at least 0, got -1"),
-        ({"learning_rate": 0.0}, POSITIVE),
-        ({"weight_decay": -0.1}, POSITIVE),
+        ({"learning_rate": 0.0}, "learning_rate must be more than 0, got 0.0"),
+        ({"weight_decay": -0.1}, "weight_decay must be at least 0, got -0.1"),
     ],
 )
 def test_raises_on_options_of_an_optimizer(options, message):
