@@ -42,7 +42,7 @@ def train(arguments: list[str]) -> None:
     config.json, or the folder of a run. `mvcl train CONFIG --help` describes every field of that config,
     `mvcl train CONFIG --dry-run` estimates FLOPs and memory of a step.
     """
-    path, variant = _configs.find(first(arguments, "mvcl train CONFIG; `mvcl configs` lists them"))
+    path, variant = _configs.find(first(arguments, "mvcl train CONFIG (`mvcl configs` lists them)"))
     config = training.load(path if path.suffix != ".py" else f"{path}:{variant}")
     name = path.parent.name if path.name == "config.json" else path.stem
     name = name if variant == "get_config" else f"{name}-{variant}"

@@ -173,7 +173,7 @@ def test_a_copy_of_a_config_trains(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "cifar.py").read_text() == (ROOT / "configs" / "koromilas" / "cifar.py").read_text()
     copied, original = map(training.load, ("cifar.py:smoke", "koromilas/cifar:smoke"))
     assert training.to_json(copied) == training.to_json(original)
-    assert run("configs", "--copy", "studies/digits", "--out", "mine/study.py") == 0
+    assert run("configs", "--copy", "studies/control_m3g", "--out", "mine/study.py") == 0
     assert capsys.readouterr().out.splitlines()[-1].split() == ["mvcl", "study", "mine/study.py"]
     assert studies.scales(studies.find("mine/study.py"))
     assert run("configs", "--copy", "koromilas/cifar") == 2
