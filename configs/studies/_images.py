@@ -10,7 +10,7 @@ import _bench
 import _conflict
 import numpy as np
 
-from mvcl import augment, data, metrics, models, studies, training
+from mvcl import metrics, studies, training
 from mvcl.studies import Baseline, Cell, Factors, Measure, Study, Values
 from mvcl.training import Config
 
@@ -118,16 +118,10 @@ def smoke(small: Callable[..., Study], count: int = 2) -> Callable[..., Study]:
 
 def tiny(task: Any) -> Any:
     """A training on the bench, or one like it, for two steps of a tiny network on random images."""
-    config = task.config
-    changes: dict[str, Any] = {
-        "data": data.Synthetic(image_size=8),
-        "encoder": models.ConvNet(widths=(4,)),
-        "views.policy": augment.evaluation(8),
-        "train.steps": 2,
-        "train.evaluate_every": 0.25,  # of the 4 steps of an epoch
-        "train.batch_size": 16,
-        "train.log_every": 1,
-    }
+    config, small = task.config, _bench.smoke_of(task.config.views.k)
+    changes = {"data": small.data, "encoder": small.encoder, "views.policy": small.views.policy}
+    for name in ("steps", "evaluate_every", "batch_size", "log_every"):
+        changes[f"train.{name}"] = getattr(small.train, name)
     changes |= {"train.group": 8} if config.train.group else {}
     changes |= {"method.queue": 16} if hasattr(config.method, "queue") else {}
     return dataclasses.replace(task, config=studies.changed(config, changes))
