@@ -127,21 +127,6 @@ def test_report_of_two_runs_is_a_file(trained, tmp_path):
     assert (tmp_path / "two.html").is_file()
 
 
-@pytest.mark.exhaustive
-def test_finetune_trains_the_whole_encoder(trained, capsys):
-    small = "--train.steps 2 --train.batch-size 32 --views.k 2 --seeds 1 --method.mixup 0 "
-    small += "--views.policy.rand-augment-ops 0"
-    assert run("finetune", trained, *small.split()) == 0
-    other = "data:synthetic --data.channels 1 --data.image-size 8 --data.examples 32"
-    assert run("finetune", trained, *other.split(), *small.split()) == 0
-    assert (trained / "finetune_synthetic" / "results.json").is_file()  # a folder for each set
-    assert "accuracy, mean per class" in capsys.readouterr().out
-    results = json.loads((trained / "finetune" / "results.json").read_text())
-    assert results[0]["name"] == "accuracy"
-    assert 0 <= results[0]["value"] <= 1
-    assert results[0]["deviation"] is None
-
-
 def test_dry_run_prints_the_cost(capsys):
     assert run("train", "digits", "--dry-run", *SMALL) == 0
     out = capsys.readouterr().out

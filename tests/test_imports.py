@@ -89,22 +89,3 @@ def test_what_needs_no_arrays_is_answered_without_jax(command, code):
     answer, modules = loaded_by(*command.split())
     assert answer == code
     assert not modules & {"jax", "numpy", "rich", "matplotlib", "sklearn"}
-
-
-def test_a_run_imports_little_before_its_first_step():
-    """Not what reads records, evaluates, draws or writes TensorBoard's files: each takes tenths of a second."""
-    code = """
-import sys
-from mvcl import training
-training.prepare(training.load("digits:smoke"))
-print(*{name.split(".")[0] for name in sys.modules}, *(name for name in sys.modules if name.startswith("mvcl")))
-"""
-    late = {
-        "matplotlib",
-        "tensorboardX",
-        "tensorflow_datasets",
-        "ott",
-        "mvcl.studies",
-        "mvcl.transport._costs",
-    }
-    assert not set(printed(code).split()) & late

@@ -49,14 +49,6 @@ def test_check_ends_work_before_an_item():
     assert seen == [0, 1]
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.4, "0 s"), (59.6, "1m00s"), (3599, "59m59s"), (3600 * 2 + 420, "2h07m"), (90_000, "1 days 1h00m")],
-)
-def test_duration(seconds, text):
-    assert _progress.duration(seconds) == text
-
-
 class Terminal(io.StringIO):
     def isatty(self):
         return True

@@ -100,27 +100,6 @@ def test_a_stalled_reader_raises_naming_the_example():
     gate.set()
 
 
-def test_a_watched_stream_is_the_stream_and_can_be_closed():
-    before, reading = set(threading.enumerate()), data.Reading()
-    assert list(data.watched(iter(range(50)), 0, reading)) == list(range(50))
-
-    def fails():
-        yield 1
-        raise KeyError("later")
-
-    stream = data.watched(fails(), 5, reading)
-    assert next(stream) == 1
-    with pytest.raises(KeyError, match="later"):
-        next(stream)
-    stream = data.watched(iter(range(1000)), 5, reading)
-    assert next(stream) == 0
-    stream.close()
-    deadline = time.monotonic() + 5
-    while set(threading.enumerate()) - before and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not set(threading.enumerate()) - before
-
-
 @pytest.mark.parametrize("world", [1, 2])
 def test_in_order_gives_every_readable_example_once(world):
     """Two processes have equally many batches and together the rows of one; corrupt ones are skipped and counted."""

@@ -3,18 +3,7 @@
 import numpy as np
 from sklearn.datasets import load_digits
 
-from mvcl import data
 from mvcl.data import _features as described
-
-
-def test_views():
-    split = data.DigitsViews(noise=True).open()["train"]
-    assert split.spec.view_names == ("pixels", "hog", "lbp", "fourier", "profiles", "moments", "noise")
-    assert [shape[0] for shape in split.spec.shapes] == [61, 36, 40, 40, 45, 15, 64]
-    assert len(split) == 1797
-    assert split.class_names == tuple("0123456789")
-    for view in split.arrays:
-        np.testing.assert_allclose([view.min(0).max(), view.max(0).min()], [0, 1], atol=1e-6)
 
 
 def test_hog_of_a_ramp():

@@ -1,7 +1,6 @@
 """Sentiment measures against their formulas, scikit-learn and scipy; trained layers; the choice of penalty and rate."""
 
 import dataclasses
-import types
 
 import numpy as np
 import pytest
@@ -132,20 +131,3 @@ def test_rate_has_the_least_error_on_the_validation_split(rng):
     assert [result.name for result in held_out] == [result.name for result in chosen[:-1]]
     assert "80 rows of the validation split" in chosen[0].protocol
     assert "a held-out fifth" in held_out[0].protocol
-
-
-def test_predicted_scores_are_measured_as_they_are(rng):
-    answer = rng.normal(size=9).astype(np.float32)
-    predicted = rng.normal(size=(9, 1)).astype(np.float32)
-    split = types.SimpleNamespace(class_names=(), labels=answer)
-    protocol = evaluation.Predictions()
-    protocol.check({"train": split, "test": split})
-    found = {r.name: r.value for r in protocol.measure({"test": predicted}, {"test": split})}
-    assert found == evaluation.regression_measures(predicted[:, 0], answer)
-    assert protocol.score({"test": predicted}, {"test": split}) is None
-    valid = types.SimpleNamespace(class_names=(), labels=answer + 0.25)
-    names, splits = protocol.splits(("train", "test", "valid")), {"test": split, "valid": valid}
-    assert names == ("train", "valid", "test")
-    by_name = {r.name: r for r in protocol.measure({"test": predicted, "valid": answer[:, None]}, splits)}
-    assert by_name["validation MAE"].value == pytest.approx(0.25)
-    assert by_name["validation MAE"].better == "lower"

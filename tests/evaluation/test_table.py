@@ -9,7 +9,7 @@ import pytest
 from sklearn.datasets import make_blobs
 
 from mvcl import evaluation
-from mvcl.evaluation import Result, evaluation_table, few_label_probe, linear_probe
+from mvcl.evaluation import Result, few_label_probe, linear_probe
 from mvcl.metrics import weighted_knn
 
 
@@ -62,28 +62,6 @@ def test_unmeasured_results_have_a_reason(blobs):
     linear = measured(four, one_each, labels_per_class=())["linear"]
     assert linear.value is None
     assert "not measured" in linear.protocol
-
-
-def test_table_text():
-    rows = {
-        "trained encoder": [
-            Result("k-NN", 0.97251, None, "of 9 rows"),
-            Result("5 labels/class", 0.92449, 0.0123, "10 draws"),
-        ],
-        "raw input": [
-            Result("k-NN", 0.5, None, "of 9 rows"),
-            Result("5 labels/class", None, None, "not measured: class 3 has 2 of the 5 labels needed"),
-        ],
-    }
-    assert evaluation_table(rows) == (
-        "                  k-NN  5 labels/class\n"
-        "trained encoder  0.973   0.924 ± 0.012\n"
-        "raw input        0.500               -\n"
-        "\n"
-        "k-NN: of 9 rows.\n"
-        "5 labels/class (trained encoder): 10 draws.\n"
-        "5 labels/class (raw input): not measured: class 3 has 2 of the 5 labels needed."
-    )
 
 
 def test_evaluates_another_pair_of_splits(rng):

@@ -49,17 +49,6 @@ def test_a_failure_stops_all_with_its_message_and_code():
     assert "mvcl: the disk is on fire" in done.stderr
 
 
-def test_a_killed_process_stops_those_that_ignore_sigterm():
-    done = launch(
-        *("--processes", "2", "--grace", "0.4"),
-        python="import os, signal, time\n"
-        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-        "os.kill(os.getpid(), signal.SIGKILL) if os.environ['JAX_PROCESS_ID'] == '0' else time.sleep(60)",
-    )
-    assert done.returncode == 128 + signal.SIGKILL
-    assert "process 0 of 2 was killed by SIGKILL" in done.stderr
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_forwards_signals(number):
     process = subprocess.Popen(

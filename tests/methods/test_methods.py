@@ -10,14 +10,12 @@ import pytest
 from flax import nnx
 
 from mvcl import losses, methods, models
-from mvcl.methods._method import embed
 from mvcl.models import _norms
 
 N, K, SHAPE = 6, 4, (5,)
 ENCODER = models.MLP(widths=(7,))
 HEAD = models.MLPHead(hidden=6, out=3)
 BATCH_NORM = models.MLP(widths=(7, 7), norm="batch")
-PIECES = (lambda x: x.reshape(2, -1, *x.shape[1:]), lambda z: z.reshape(-1, z.shape[-1]))
 PREDICTOR = models.MLPHead(hidden=4, out=3)
 
 
@@ -399,26 +397,6 @@ def test_supervised_learns_the_label(inputs, classes, regression):
         assert found.shape == (N, 1)
         expected = np.mean(np.abs(found[:, 0] - labels) ** (2 if regression == "squared" else 1))
     np.testing.assert_allclose(loss, expected, rtol=1e-5)
-
-
-def test_masks_change_from_step_to_step_in_microbatches_too(rng):
-    encoder = models.EegConv(channels=4, out=2, dropout=0.5).build((64,), dtype=jnp.float32, rngs=nnx.Rngs(0))
-    graph, params, statistics = nnx.split(encoder, nnx.Param, ...)
-    views = jnp.asarray(rng.normal(size=(4, 3, 64)), jnp.float32)
-
-    def step(statistics, microbatches):
-        module = nnx.merge(graph, params, statistics, copy=True)
-        features = embed(module, methods.Batch(views, lambda x: x, microbatches))
-        return features, nnx.state(module, nnx.Not(nnx.Param))
-
-    counts = [int(leaf) for leaf in jax.tree.leaves(statistics)]
-    for microbatches in (None, PIECES):
-        run = jax.jit(lambda statistics, microbatches=microbatches: step(statistics, microbatches))
-        first, after = run(statistics)
-        assert first.shape == (12, 2)
-        assert [int(leaf) - 1 for leaf in jax.tree.leaves(after)] == counts
-        np.testing.assert_array_equal(run(statistics)[0], first)
-        assert float(jnp.abs(run(after)[0] - first).max()) > 1e-3
 
 
 @pytest.mark.parametrize(

@@ -55,17 +55,6 @@ def test_the_spectrum_and_the_heat_map_equal_the_numbers():
     assert ">1.0<" in cosines  # the density of all negatives in half of [-1, 1]
 
 
-def test_tsne_uses_a_fixed_sample_of_a_large_split(rng, monkeypatch):
-    monkeypatch.setattr(_figures, "POINTS", 50)
-    features = rng.normal(size=(300, 1)).astype(np.float32)  # one dimension, of which t-SNE makes two
-    xy, rows = _figures.project(features)
-    assert len(xy) == len(set(rows.tolist())) == 50
-    assert rows.max() > 200
-    again, same = _figures.project(features)
-    np.testing.assert_array_equal(rows, same)
-    np.testing.assert_array_equal(xy, again)
-
-
 @pytest.mark.parametrize("name", ["whole", "two_by_three"])
 def test_a_page_loads_nothing_and_is_complete(name, request):
     """Its ids are unique, its pictures have texts, and every colour of a plot has a variable for dark pages."""

@@ -76,17 +76,6 @@ def test_numbers_are_bounds_of_the_models_information(trained):
     assert len({network["loss"] for network in found}) == 3
 
 
-def test_a_finished_run_keeps_the_value_of_each_network(trained):
-    name, folder = trained
-    table = training.train(tiny(name), folder)
-    values = [network["gap"] for network in _gaussian.each_network(folder)]
-    gap = next(result for result in table["trained encoder"] if result.name == "gap")
-    assert gap.each == tuple(values)
-    expected = (np.mean(values), np.std(values, ddof=1))
-    np.testing.assert_allclose((gap.value, gap.deviation), expected, rtol=1e-9)
-    assert int(training.open_run(folder)[1]["step"]) == 4
-
-
 def test_both_gaps_in_exact_expectation(x64):
     """All 64 batches of K = 2, M = 3 of a fair bit that a view flips with probability 1/4, summed in Python."""
     cosine = 1 - 0.1 * np.log(

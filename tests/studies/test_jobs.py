@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 import stat
 import subprocess
@@ -151,19 +150,6 @@ def test_a_dry_run_lists_the_runs_and_help_the_options_of_the_scale(study, tmp_p
     text = capsys.readouterr().out
     for word in ("--scale-of", "whether cell 3 fails", "--slurm"):
         assert word in text
-
-
-def test_a_dry_run_lists_chosen_cells_and_says_which_data_are_absent(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    command = ["study", "koromilas_table2", "--scale", "paper", "--dry-run", "--only"]
-    assert cli.main([*command, "data=cifar10,k=2,objective=mv_dhel,objective=MV-InfoNCE"]) == 0
-    printed = capsys.readouterr().out
-    assert [line.split(", seed")[0] for line in printed.splitlines() if line.startswith("missing")] == [
-        f"missing   data CIFAR-10, k 2, objective {name}" for name in ("MV-InfoNCE", "MV-DHEL")
-    ]
-    assert (
-        len(re.findall(r"^data absent: .*cifar10.*published: 50,000 training examples", printed, re.M)) == 1
-    )
 
 
 def test_a_study_of_some_cells_says_what_is_missing(study, tmp_path, monkeypatch, capsys):

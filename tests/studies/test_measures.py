@@ -117,13 +117,3 @@ def test_measures_over_time_by_hand(tmp_path, monkeypatch):
     assert found["1-4 loss left"] == pytest.approx((1 + 0.75 + 0) / 3)
     assert found["1-5 loss left"] == pytest.approx(1 / 3)
     assert found["lag"] == pytest.approx(0.75 / 3)
-
-
-def test_multi_crop_variance_falls_less_than_printed(tmp_path):
-    pair, four = (
-        variance.MultiCropVariance(views=views, batches=1000).run(tmp_path, 0)[0] for views in (2, 4)
-    )
-    assert pair == {"variance": 1.0, "excess": 0.0}
-    assert variance.printed_variance(4) == 2 * 7 / (3 * 4 * 3)
-    assert 0.45 < four["variance"] < 0.65
-    assert four["excess"] == four["variance"] - variance.printed_variance(4)

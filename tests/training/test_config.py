@@ -121,10 +121,6 @@ def test_fixed_budget_of_koromilas():
             '{"_type": "mvcl.training.Config", "data": {"_type": "Popen"}}',
             "unknown class or function 'Popen'",
         ),
-        (
-            '{"_type": "mvcl.training.Config", "objective": {"_function": "mvcl.cli.main"}}',
-            "unknown .*mvcl.cli.main",
-        ),
         ('{"_type": "mvcl.training.Config", "objective": {"_function": "os:system"}}', "unknown .*os:system"),
         ('{"_type": "mvcl.training.Config", "nonsense": 1}', r"does not fit mvcl\.training\.Config"),
         ('{"_type": "mvcl.training.Train"}', "not a Config"),

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from mvcl import augment, data, evaluation, losses, methods, models, training
+from mvcl import augment, data, evaluation, losses, models, training
 from mvcl.training import AdamW, Checkpoint, Config, Mesh, Train, Views
 from mvcl.training._program import evaluated
 
@@ -33,7 +33,6 @@ def config(**changes):
 
 
 TABLES = data.Synthetic(view_shapes=((6,), (6,), (6,)), examples=24, classes=2, missing=0.2)
-RAGGED = dataclasses.replace(TABLES, view_shapes=((6,), (4,), (5,)))
 MLP = models.MLP(widths=(7,))
 
 
@@ -41,11 +40,6 @@ def measured(config, **options):
     run = training.prepare(config)
     state = run.program.init()
     return run, state, training.geometry(run, state, **options)
-
-
-def dimensions(found, output):
-    of = found.outputs[output]
-    return [of.spectra[name]["dimension"] for name in of.names]
 
 
 def test_images_are_measured_by_their_drawn_views(tmp_path):
@@ -72,25 +66,6 @@ def test_images_are_measured_by_their_drawn_views(tmp_path):
     assert head["alignment"][0][0] is None
     assert sum(head["positives"]) == 6 * 12
     assert "head, view 3" in evaluation.evaluation_table(found.results())
-
-
-@pytest.mark.exhaustive
-def test_given_views_have_their_own_encoders_and_may_be_missing():
-    encoders = tuple(models.MLP(widths=(width,)) for width in (7, 8, 7))
-    method = methods.MultiEncoder(encoders=encoders)
-    run, state, found = measured(config(data=RAGGED, encoder=MLP, method=method))
-    split = run.splits["test"]
-    assert found.outputs["encoder"].names == split.spec.view_names
-    inputs = data.inputs(split, np.arange(12))
-    net = models.eval_view(run.program.learner.network(*evaluated(state)))
-    each = [net.encoder[l](inputs["views"][l]) for l in range(3)]
-    heads = [net.head[l](x) for l, x in enumerate(each)]
-    for output, arrays in (("encoder", each), ("head", heads)):
-        expected = evaluation.geometry(arrays, present=split.present)
-        assert found.outputs[output].numbers() == pytest.approx(expected.numbers(), rel=2e-3, abs=1e-4)
-    assert dimensions(found, "encoder") == [7, 8, 7]
-    with pytest.raises(ValueError, match="--views must be left out or 3, the views given, got 2"):
-        training.geometry(run, state, views=2)
 
 
 LOGGED = config(

@@ -68,12 +68,6 @@ def test_evaluates_either_network(moco, tmp_path, write_run):
     assert np.any(features["momentum"])
 
 
-def test_raises_on_network_without_a_momentum_encoder(tiny, tmp_path):
-    (tmp_path / "config.json").write_text(training.to_json(tiny))
-    with pytest.raises(ValueError, match="--network must be online or momentum, for a method with"):
-        training.open_run(tmp_path, network="momentum")
-
-
 def test_logs_what_dsf_measures(moco):
     """R, κ, s+ and s-; by Jensen's inequality the loss is at least that of these means with all 80 negatives alike."""
     run = training.prepare(moco)

@@ -67,22 +67,6 @@ def test_views_have_the_same_bits_on_any_devices(crops, sizes):
         jax.tree.map(np.testing.assert_array_equal, other, views[0])
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("targets", [2, 4])
-def test_the_teacher_embeds_the_global_views_only(crops, targets):
-    """With equal networks and no predictor, a problem for each global view: the same loss so many times."""
-    method = methods.StudentTeacher(predictor=models.IdentityHead())
-    changes = {"views.global_views": targets, "objective": losses.mv_infonce, "method": method}
-    config = changed(crops, changes)
-    run = training.prepare(config)
-    batch = next(_run.batches(run, 0))
-    state = run.program.init()
-    network = run.program.learner.network(state["params"], state["statistics"])
-    z = np.stack([network.head(network.encoder(view)) for view in run.program.views(batch)])
-    _, values = run.program.step(state, batch)
-    np.testing.assert_allclose(values["loss"], targets * config.objective(z), rtol=1e-5)
-
-
 @pytest.mark.parametrize(
     ("method", "encoder", "message"),
     [
