@@ -7,15 +7,6 @@ import pytest
 
 from mvcl.data import Synthetic
 
-
-def flat(split):
-    """All numbers of each example, NaN as 0."""
-    arrays = split.take(np.arange(len(split)))
-    return np.concatenate(
-        [np.nan_to_num(a.astype(np.float64)).reshape(len(split), -1) for a in arrays], axis=1
-    )
-
-
 OPTIONS = {
     "images": Synthetic(image_size=12, channels=1),
     "sizes": Synthetic(image_size=12, sizes="different"),
