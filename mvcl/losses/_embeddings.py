@@ -268,12 +268,7 @@ def mean_terms(terms: Terms, axis_name: str | None, weights: jax.Array | None = 
 
 
 def loss_of_pair(
-    terms: Callable[..., Terms],
-    *,
-    x: ArrayLike,
-    y: ArrayLike,
-    shared: Queued,
-    **options: Any,
+    terms: Callable[..., Terms], *, x: ArrayLike, y: ArrayLike, shared: Queued, **options: Any
 ) -> jax.Array:
     """The loss of two (n, d) views from all arguments of a pair loss; `terms` takes what `Vectors` does not hold."""
     e = embedded(_checks.pair(x, y, shared["axis_name"]), **shared)
