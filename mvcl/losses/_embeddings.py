@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from functools import partial, reduce
 from itertools import combinations
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,6 @@ from mvcl.losses._lse import Pairs, Vectors, lse_union
 from mvcl.losses._lse.whole import gradient_again
 
 Two = tuple[jax.Array, jax.Array]
-Result = TypeVar("Result")
 SHARED = tuple(Queued.__annotations__)
 
 
@@ -224,7 +223,7 @@ def in_blocks(a: jax.Array, block: int) -> jax.Array:
     return jnp.pad(a, pad).reshape(-1, block, *a.shape[1:])
 
 
-def recomputed(function: Callable[..., Result], *arguments: Any) -> Result:
+def recomputed(function: Callable[..., jax.Array], *arguments: jax.Array | None) -> jax.Array:
     """`function(*arguments)`, computed again in the backward pass; reverse mode only."""
     return _recomputed(function, *jax.tree.map(_lse.reverse_only, arguments))
 
@@ -232,7 +231,7 @@ def recomputed(function: Callable[..., Result], *arguments: Any) -> Result:
 # `jax.checkpoint` in a loop would still store what depends on no differentiated input, such as the mask of i = j, for
 # all n² entries.
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _recomputed(function: Callable[..., Result], *arguments: Any) -> Result:
+def _recomputed(function: Callable[..., jax.Array], *arguments: jax.Array | None) -> jax.Array:
     return function(*arguments)
 
 
