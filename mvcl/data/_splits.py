@@ -55,8 +55,7 @@ class ExampleSpec:
     def __post_init__(self) -> None:
         if not self.shapes or len(self.view_names) not in (0, len(self.shapes)):
             raise ValueError(
-                f"view_names must be () or one name for each of shapes, at least one; got {self.view_names} and "
-                f"{self.shapes}"
+                f"view_names must be () or one name for each of shapes; got {self.view_names} and {self.shapes}"
             )
         if self.given and any(None in shape for shape in self.shapes):
             raise ValueError(f"shapes of given views must be known; pad with NaN; got {self.shapes}")

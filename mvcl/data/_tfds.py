@@ -65,8 +65,7 @@ class Tfds:
         if prepared is None:
             _check_known(self.name)
             raise ValueError(
-                f"data set {self.name!r} is not prepared in {data_root(self.directory)}; run: mvcl data prepare "
-                f"{self.name}"
+                f"{self.name!r} is not prepared in {data_root(self.directory)}; run: mvcl data prepare {self.name}"
             )
         folder = _buckets.local_copy(prepared)
         with _files.reading(folder, "prepared data set (dataset_info.json, features.json)"):

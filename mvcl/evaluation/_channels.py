@@ -73,8 +73,7 @@ def channel_probe(
         shape = np.shape(features)
         if len(shape) != 3 or shape[1:] != np.shape(train[0])[1:]:
             raise ValueError(
-                f"{name}_features must be (n, channels, d), as those of training, got {shape} and "
-                f"{np.shape(train[0])}"
+                f"{name}_features must be (n, channels, d) as in training, got {shape} and {np.shape(train[0])}"
             )
         flat, answers = checked_rows(name, np.reshape(features, (shape[0], -1)), labels, num_classes)
         arrays.append((jnp.asarray(flat.reshape(shape)), jnp.asarray(answers)))

@@ -87,8 +87,7 @@ class LinearProbe:
         _checks.fields("linear", self, **counts, **amounts, momentum="[0, 1)")
         if (self.decay == "steps") != bool(self.milestones):
             raise ValueError(
-                "linear.milestones must be given for linear.decay=steps and for no other, got "
-                f"{self.milestones} for {self.decay}"
+                f"linear.milestones must be given for linear.decay=steps only, got {self.milestones} for {self.decay}"
             )
         if self.policy is not None and (self.crop_padding or not self.augment):
             raise ValueError(

@@ -121,8 +121,7 @@ def draw_labels(
     for c, rows in enumerate(of_class):
         if len(rows) < labels_per_class:
             raise ValueError(
-                f"train_labels must have labels_per_class={labels_per_class} rows of every class, "
-                f"got {len(rows)} of class {c}"
+                f"train_labels must have {labels_per_class} rows of every class, got {len(rows)} of class {c}"
             )
     rngs = [np.random.default_rng((seed, draw)) for draw in range(draws)]
     return np.stack(
@@ -215,8 +214,7 @@ def checked_rows(
     features, labels = np.asarray(features), np.asarray(labels)
     if features.ndim != 2 or 0 in features.shape or not jnp.issubdtype(features.dtype, jnp.floating):
         raise ValueError(
-            f"{split}_features must be a non-empty floating (n, d) array, "
-            f"got {features.dtype}{list(features.shape)}"
+            f"{split}_features must be non-empty floating (n, d), got {features.dtype}{list(features.shape)}"
         )
     if width is not None and features.shape[1] != width:
         raise ValueError(

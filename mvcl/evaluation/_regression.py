@@ -278,8 +278,7 @@ class Regression(Evaluation):
     def check(self, splits: Splits) -> None:
         if names := splits["train"].class_names:
             raise ValueError(
-                f"evaluation:regression needs scores, the data have {len(names)} classes; use "
-                "evaluation:classification"
+                f"evaluation:regression needs scores, got {len(names)} classes; use evaluation:classification"
             )
 
     def measure(self, features: Arrays, splits: Splits) -> list[Result]:

@@ -51,8 +51,7 @@ class FollowedLearner(Learner):
         self.predictor = Module(lambda key: predictor.build(width, dtype=spec.dtype, rngs=nnx.Rngs(key)))
         if (found := self.predictor.abstract.features) != width:
             raise ValueError(
-                f"method.predictor must end in the head's {width} features, got {found}; "
-                f"set --method.predictor.out {width}"
+                f"method.predictor must end in the head's {width} features, got {found}: --method.predictor.out {width}"
             )
 
     def init(self, key: jax.Array) -> tuple[dict[str, Any], dict[str, Any]]:

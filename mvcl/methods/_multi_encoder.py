@@ -118,8 +118,7 @@ class MultiEncoder:
         if self.fusion is not None:
             if len(spec.shapes) < 3:
                 raise ValueError(
-                    "method.fusion compares two fused views with a third; it needs at least 3 views, got "
-                    f"{len(spec.shapes)}"
+                    f"method.fusion compares two views with a third and needs at least 3, got {len(spec.shapes)}"
                 )
             if not losses.takes(spec.objective).pair_weights:
                 raise ValueError(

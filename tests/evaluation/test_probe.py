@@ -104,7 +104,7 @@ def test_few_label_probe_on_digits_pixels_equals_scikit_learn(digits):
 
 def test_bad_input(digits):
     (x, y), (test, answer) = ((a[:100], b[:100]) for a, b in digits)
-    with pytest.raises(ValueError, match=r"labels_per_class=50 rows of every class, got \d+ of class 0"):
+    with pytest.raises(ValueError, match=r"must have 50 rows of every class, got \d+ of class 0"):
         few_label_probe((x, y), (test, answer), num_classes=10, labels_per_class=50)
     with pytest.raises(ValueError, match=r"train_labels must be in \[0, 5\), got 0 to 9"):
         linear_probe((x, y), (test, answer), num_classes=5)
