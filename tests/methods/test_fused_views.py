@@ -83,7 +83,7 @@ def test_chance_level_is_that_of_views_without_information():
 @pytest.mark.parametrize(
     ("method", "change", "message"),
     [
-        ({}, {"shapes": SHAPES[:2]}, "at least 3 views, got 2"),
+        ({}, {"shapes": SHAPES[:2]}, "at least 3, got 2"),
         ({}, {"objective": losses.mv_infonce}, "needs objective all_pairs, got mv_infonce"),
         (
             {"fusion": models.MLPHead(out=4)},
