@@ -79,9 +79,9 @@ def dsf(
       divergence: "forward" is D(i || j), Eq. 9; "reverse" D(j || i); "symmetric" their mean (Jeffreys),
         [A_i κ_i + A_j κ_j - (A_i κ_j + κ_i A_j) <μ_i, μ_j>] / 2. At one view in each group all are InfoNCE.
       in_batch_negatives: False leaves each instance's own key and the queue, as MoCo v2 does.
-      normalize: project vectors onto the unit sphere first; without it they must be no longer than 1.
       mask: (m + m', n) bool, the queries' first: a group's mean is over the views that are there; the mean
         over instances is over those with both groups.
+      normalize: project vectors onto the unit sphere first; without it they must be no longer than 1.
 
     Returns:
       Scalar, float32 or wider. Where all groups coincide it is log(n), the chance level.

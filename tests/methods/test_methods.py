@@ -413,7 +413,7 @@ def test_supervised_learns_the_label(inputs, classes, regression):
         (methods.MocoV2(momentum=1.5), {"objective": losses.dsf}, r"in \[0, 1\]"),
         (methods.MocoV3(), {"shapes": (SHAPE,) * 3}, "must be even"),
         (methods.MultiEncoder(), {"microbatch": 2}, "microbatch"),
-        (methods.MultiEncoder(encoders=(ENCODER,)), {}, "each of the 4 views"),
+        (methods.MultiEncoder(encoders=(ENCODER,)), {}, "each of 4 views"),
         (methods.MocoV3(predictor=models.MLPHead(out=4)), {}, r"--method\.predictor\.out 3"),
         (methods.Simclr(), {"shapes": ((5,), (3,))}, "method:multi_encoder"),
         (methods.Simclr(), {"microbatch": 2, "encoder": BATCH_NORM}, "without batch statistics"),
