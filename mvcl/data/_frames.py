@@ -43,8 +43,9 @@ def place(file: Path, row: Any) -> str:
     return f"line {row + 2} of {file}" if file.suffix.lower() == ".csv" else f"row {row + 1} of {file}"
 
 
-def of_columns(tables: Mapping[str, Any], wanted: Sequence[str]) -> dict[str, Any]:
-    """Tables with the wanted columns, as `Tables.columns` has them; a single table is split into views."""
+def of_columns(tables: Mapping[str, Any], wanted: Sequence[str], new: bool = False) -> dict[str, Any]:
+    """Tables with the wanted columns, as `Tables.columns` has them; a single table is split into views, of which `new`
+    rows may lack some."""
     found = dict(tables) if len(tables) > 1 else {}
     for text in wanted:
         view, equals, patterns = text.partition("=")
@@ -54,12 +55,12 @@ def of_columns(tables: Mapping[str, Any], wanted: Sequence[str]) -> dict[str, An
         names: list[str] = []
         for pattern in patterns.split(","):
             fits = [name for name in table if fnmatchcase(str(name), pattern)]
-            if not fits:
+            if not fits and not new:
                 raise ValueError(
                     f"data.columns: no column is {pattern!r}; there are {', '.join(map(str, table))}"
                 )
             names += fits
-        found[view] = table[list(dict.fromkeys(names))]
+        found |= {view: table[list(dict.fromkeys(names))]} if names else {}
     return found
 
 

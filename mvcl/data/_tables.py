@@ -237,7 +237,9 @@ def _of_files(path: Path, options: Tables, least: int, known: Mapping[str, Seque
     labels = _pop_labels(tables, options.labels)
     ids = list(dict.fromkeys(i for table in tables.values() for i in table.index))
     views, names, single = {}, {}, next(iter(files.values()))
-    for stem, table in (_frames.of_columns(tables, options.columns) if options.columns else tables).items():
+    for stem, table in (
+        _frames.of_columns(tables, options.columns, least < 2) if options.columns else tables
+    ).items():
         gaps = options.missing != "error"
         found, names[stem] = _frames.numbers(table, files.get(stem, single), known.get(stem, ()), gaps)
         rows = table.index.get_indexer(ids)

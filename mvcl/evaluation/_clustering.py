@@ -20,6 +20,7 @@ from mvcl.evaluation._evaluation import (
     Result,
     Rows,
     Splits,
+    Unevaluated,
     averaged,
 )
 from mvcl.evaluation._probe import few_label_probe, knn_accuracy
@@ -81,7 +82,9 @@ class Clustering(Evaluation):
         counts = dict.fromkeys(("runs", "starts", "draws"), "[1, inf)")
         _checks.fields("evaluation", self, **counts, mini_batch_above="[0, inf)", svm_share="[0, 1)")
 
-    def of_clusters(self, clusters: int) -> "Clustering":
+    def of_clusters(self, clusters: int) -> Evaluation:
+        if not self.clusters and not clusters:
+            return Unevaluated(reason="the data have no classes; --evaluation.clusters sets a number")
         return dataclasses.replace(self, clusters=self.clusters or clusters)
 
     def check(self, splits: Splits) -> None:

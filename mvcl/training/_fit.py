@@ -77,6 +77,6 @@ def _suited(split: data.Split, fields: dict[str, Any]) -> dict[str, Any]:
         encoders = tuple(encoder or models.ByShape().of(shape) for shape in spec.view_shapes)
         return found | {"method": methods.MultiEncoder(encoders=encoders)}
     own: dict[str, Any] = {"mean": (0.5,), "std": (0.5,)}
-    colours = spec.channels in (1, 3)
-    policy = augment.moco_v2(0, **own) if colours else augment.Policy(0, **own)  # crops and flips
+    policies = {1: augment.digits(0), 3: augment.moco_v2(0, **own)}
+    policy = policies.get(spec.channels, augment.Policy(0, **own))  # crops and flips
     return found | {"views": Views(policy=policy), "encoder": models.ByShape()}
