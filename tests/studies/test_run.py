@@ -111,7 +111,7 @@ def test_a_changed_config_is_stale_until_asked_for(tmp_path, work):
     assert "stale     value 1.0, seed 0: networks was 1 and is 2" in text
     assert "6 runs: 3 stale, 3 finished" in text
     page = studies.page(numbers(new, work), "x.svg")
-    assert "| 1.0 | 2.0 [-0.5, 4.5] †≈ |" in page
+    assert "| 1.0 | 2.0 [0.0, 4.5] †≈ |" in page
     assert "| 2.0 | 3.0 [0.5, 5.5] ≈ |" in page
     assert studies.run(new, work, again=True) == 0
     assert calls(tmp_path)[6:] == ["1 0", "1 1", "1 2"]
