@@ -129,7 +129,6 @@ class Clustering(Evaluation):
         return results + ([self._svm(x, split.labels, classes)] if self.svm_share else [])
 
     def _svm(self, features: np.ndarray, labels: np.ndarray, classes: int) -> Result:
-        """Accuracy of a linear support vector machine, mean and deviation over draws."""
         from sklearn.model_selection import StratifiedShuffleSplit
         from sklearn.svm import SVC
 

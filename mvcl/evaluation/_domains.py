@@ -144,14 +144,12 @@ class Domains(Evaluation):
             self.linear.check_processes(len(splits[name]))
 
     def measure(self, features: Arrays, splits: Splits) -> list[Result]:
-        """Test accuracies of all-to-one and one-to-one, and each."""
         transfer, how = self._transfer(features, splits, None)
         return transfer.results(how)
 
     def _transfer(
         self, features: Arrays, splits: Splits, augmented: Augmented | None
     ) -> tuple[Transfer, str]:
-        """The accuracies, and the classifier in words."""
         if self.linear is None:
             rows = {name: (features[name], splits[name].labels) for name in features}
             train = {domain: rows[f"{domain}/train"] for domain in self._sources(splits)}
@@ -179,7 +177,6 @@ class Domains(Evaluation):
         return transfer.results(how)
 
     def _sources(self, splits: Splits) -> list[str]:
-        """The domains of pre-training."""
         return list(splits["train"].spec.view_names)
 
     def _targets(self, splits: Splits) -> list[str]:

@@ -96,7 +96,6 @@ class Retrieval(Evaluation):
         return means + single
 
     def measure_raw(self, features: Arrays, splits: Splits) -> list[Result]:
-        """The same of the raw views, if they have one shape."""
         shapes = splits["test"].spec.shapes
         if len(set(shapes)) == 1:
             return self.measure(features, splits)

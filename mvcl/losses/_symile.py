@@ -99,7 +99,6 @@ def _shuffled(e: Vectors, key: jax.Array, t: jax.Array, bound: float | None) -> 
 
 
 def _largest(x: jax.Array, axis_name: str | None) -> jax.Array:
-    """The length of the longest vector."""
     square = jnp.max(jnp.sum(_numerics.constant(x) ** 2, axis=-1))
     return jnp.sqrt(square if axis_name is None else lax.pmax(square, axis_name))
 
@@ -262,7 +261,6 @@ def _backward(
     heads: int,
     rows: int,
 ) -> Arrays:
-    """The cotangents of the views."""
     (*first, x, y), keep_y = views, keeps[-1] if keeps else None
     slopes = [weighed(fixed, *side, bound) for side in zip(found, by)]
     of_y = tuple(a[None, None] for a in slopes[2])

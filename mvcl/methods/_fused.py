@@ -133,7 +133,6 @@ class FusedLearner(Learner):
         return jnp.repeat(jnp.concatenate([alone, whole[None]]), self.options.tokens, axis=2)
 
     def _augmented(self, batch: Batch, side: int, key: jax.Array) -> tuple[jax.Array, ...]:
-        """The views of the batch in one of its two augmentations."""
         inputs, change = batch.inputs, self.options.augmentation
         if not self.given:
             return separate(batch.draw({**inputs, "epoch": inputs["epoch"] + side * _AGAIN}))

@@ -55,7 +55,6 @@ class FollowedLearner(Learner):
             )
 
     def init(self, key: jax.Array) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Initial parameters and statistics; the copy equals the network."""
         weights, rest = super().init(key)
         copy = jax.tree.map(jnp.copy, (weights, rest))
         predict, state = self.predictor.init(jax.random.fold_in(key, 2))
@@ -69,7 +68,6 @@ class FollowedLearner(Learner):
         return online, copy, self.predictor.merge(params["predictor"], statistics["predictor"])
 
     def moved(self, statistics: Any, online: Any, copy: Any, predict: Any) -> dict[str, Any]:
-        """The statistics updated by the calls of the networks."""
         moved = {"network": online, "momentum_network": copy, "predictor": predict}
         return statistics | {name: self.statistics(net) for name, net in moved.items()}
 

@@ -240,7 +240,6 @@ class SemLearner(Learner):
         return h, net.embed(h)
 
     def _weighted(self, step: int, steps_per_epoch: int) -> bool:
-        """Whether W is computed before this step."""
         since = step - self.options.pretrain_epochs * steps_per_epoch
         return since >= 0 and since % (self.options.update_epochs * steps_per_epoch) == 0
 

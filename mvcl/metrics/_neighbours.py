@@ -306,7 +306,6 @@ def _labellings(labels: ArrayLike, clusters: ArrayLike) -> tuple[np.ndarray, np.
 
 
 def _contingency(labels: ArrayLike, clusters: ArrayLike) -> np.ndarray:
-    """(classes, clusters) counts."""
     from sklearn.metrics.cluster import contingency_matrix
 
     return contingency_matrix(*_labellings(labels, clusters))

@@ -50,7 +50,6 @@ def _sincos(rows: int, columns: int, width: int) -> np.ndarray:
 
 
 def _grid(patch: int, height: int, width: int, of: str) -> tuple[int, int]:
-    """Rows and columns of patches."""
     if height % patch or width % patch:
         raise ValueError(f"patch must divide height and width of {of}; got {patch} for {height}x{width}")
     return height // patch, width // patch
