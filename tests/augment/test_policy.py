@@ -18,7 +18,7 @@ def test_raises_on_bad_input():
         ({"blur_probability": 1.5}, r"blur_probability must be in \[0, 1\], got 1.5"),
         ({"crop_scale": (0.5, 1.2)}, "crop_scale must be a positive range, smallest first, at most 1, got"),
         ({"crop_ratio": (2.0, 1.0)}, "crop_ratio must be a positive range, smallest first, got"),
-        ({"image_size": 0}, "image_size must be at least 1, got 0"),
+        ({"image_size": -1}, "image_size must be at least 0, got -1"),
         ({"hue": 0.6}, r"hue must be in \[0, 0.5\], got 0.6"),
         ({"blur_kernel": 4}, "blur_kernel must be odd, or 0, got 4"),
         ({"std": (0.0,)}, "std must be one positive number, or .* got"),
