@@ -75,6 +75,13 @@ def test_differences_are_paired_by_seed():
     assert difference(found, *study.cells, "other").seeds == 0
 
 
+def test_measures_in_per_cent_are_judged_in_per_cent():
+    claim = Within(**KEYS, cells={"f": "a"}, low=49, high=51)
+    study = study_of([{"f": "a"}], [claim], measures=(Measure(name="m", percent=True),))
+    verdict = claim.judge(found_of(study, [[0.499, 0.5, 0.501]]))
+    assert verdict[:2] == (HOLDS, "f a: +50.00 ± 0.25, 3 seeds")
+
+
 A_B = [{"f": "a"}, {"f": "b"}]
 ABOVE = Above(**KEYS, cells={"f": "a"}, than=({"f": "b"},))
 
