@@ -38,9 +38,8 @@ def closure(requirements):
     return {name for name, _ in seen} - {"mvcl"}
 
 
-OPTIONAL = {
-    module for module, names in MODULES.items() if not names & {*closure(PROJECT["dependencies"]), "mvcl"}
-}
+BASE = {*closure(PROJECT["dependencies"]), "mvcl"}
+OPTIONAL = {module for module, names in MODULES.items() if not names & BASE}
 
 
 def test_functions_name_the_missing_extra(tmp_path):
