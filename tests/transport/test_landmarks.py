@@ -1,6 +1,5 @@
 """Costs through landmarks against the exact costs, and what is read off the plan against its tensor."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ CHAIN = [(0, 1), (1, 2)]
 
 
 @pytest.mark.parametrize("edges", some([None, CHAIN], fast=[None]))
-def test_dense_landmarks_have_the_exact_plan_value_and_gradient(x64, rng, edges):
+def test_dense_landmarks_have_the_exact_plan_and_value(x64, rng, edges):
     """A grid whose points are half of `sqrt(epsilon / scale)` apart; weights of the views, and zeros."""
     clouds = [jnp.asarray(rng.uniform(-1, 1, size=(n, 2))) for n in (4, 6, 5)]
     a_s, line = tensors.weights(rng, (4, 6, 5)), np.linspace(-1.4, 1.4, 15)
@@ -23,30 +22,19 @@ def test_dense_landmarks_have_the_exact_plan_value_and_gradient(x64, rng, edges)
     free = 1 if edges is None else 2
     if edges is None:
         cost = Barycenter((0.5, 0.2, 0.3))
-        exactly = lambda x: Geometry.from_points(x, cost, scale=scale)  # noqa: E731
+        exact = Geometry.from_points(clouds, cost, scale=scale)
     else:
         cost, adjacent = Barycenter(), np.eye(3, k=1) + np.eye(3, k=-1)
         pairs = SumOverPairs(lambda x, y: jnp.sum((x - y) ** 2), adjacent)
-        exactly = lambda x: Geometry.from_points(x, pairs, scale=scale)  # noqa: E731
+        exact = Geometry.from_points(clouds, pairs, scale=scale)
 
-    def exact(x):
-        out = SOLVER.solve(Problem(exactly(x), a_s, epsilon))
-        return out.dual, out
-
-    def through(x):
-        geometry = Geometry.from_landmarks(x, grid, epsilon, cost, edges, scale=scale)
-        weights, tau = [*a_s, *(None,) * free], (1, 1, 1, *(0,) * free)
-        out = SOLVER.solve(Problem(geometry, weights, epsilon, tau))
-        return out.dual, out
-
-    ((value, expected), slope), ((found, out), by_points) = (
-        jax.jit(jax.value_and_grad(f, has_aux=True))(clouds) for f in (exact, through)
-    )
+    geometry = Geometry.from_landmarks(clouds, grid, epsilon, cost, edges, scale=scale)
+    weights, tau = [*a_s, *(None,) * free], (1, 1, 1, *(0,) * free)
+    out = SOLVER.solve(Problem(geometry, weights, epsilon, tau))
+    expected = SOLVER.solve(Problem(exact, a_s, epsilon))
     assert out.converged
-    np.testing.assert_allclose(found, value, atol=1e-2)
+    np.testing.assert_allclose(out.dual, expected.dual, atol=1e-2)
     np.testing.assert_allclose(out.tensor.sum(axis=tuple(range(3, 3 + free))), expected.tensor, atol=2e-3)
-    for a, b in zip(by_points, slope):
-        np.testing.assert_allclose(a, b, atol=2e-2)
     np.testing.assert_allclose(
         out.pair_marginal(0, 2), tensors.marginal(np.asarray(out.tensor), 0, 2), atol=1e-9
     )
