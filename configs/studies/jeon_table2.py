@@ -15,7 +15,7 @@ from mvcl.studies import Cell, Claim, Found, Measure, Study, Values, Verdict
 _ABOUT = """\
 The loss log(1 + K e^(-2 / tau)) where the positive has cosine 1 and all K negatives -1, computed by `losses.info_nce`
 from such vectors, and by the formula: an instance whose key is its query and a queue of K opposite vectors. DSF's
-similarity has no such bound; its margin is measured in `mvcl study jeon_figure5`. Nothing is random, so that there is
+similarity has no such bound; its margin is measured in `mvcl study jeon_table3`. Nothing is random, so that there is
 one seed and no interval. The paper cuts some numbers off after three digits (3.5736 is printed as 3.573) and prints
 0.1706 in Eq. 15 where the table has 0.170."""
 
