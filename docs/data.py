@@ -1,4 +1,4 @@
-"""Makes what the pages have of code: objectives, README's table, agreement, scale, papers, printed, modules.
+"""Makes what the pages have of code: objectives, README's table, agreement, scale, papers, printed, reference, modules.
 
     make docs-data               # what is missing or stale
     make docs-data NAMES=nt_xent # the picture and the measured rows of these objectives again
@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 
-from docs import modules, objectives, objectives_pictures, papers, printed, readme
+from docs import modules, objectives, objectives_pictures, papers, printed, readme, reference
 from mvcl import losses
 
 AGREEMENT = objectives.FOLDER / "design" / "agreement.md"
@@ -41,6 +41,7 @@ def main(names: list[str]) -> None:
     readme.main()
     papers.main()
     printed.main()
+    reference.main()
     modules.main()
     for module, page, stale in (
         ("agreement", AGREEMENT, names or without_agreement()),

@@ -8,12 +8,12 @@ They stand between lines `<!-- KIND -->` and `<!-- end -->`; all else on the pag
 import dataclasses
 import inspect
 import re
-import textwrap
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import jax
 
+from docs import reference
 from mvcl import losses
 
 FOLDER = Path(__file__).parent
@@ -118,10 +118,7 @@ def pages() -> dict[Path, str]:
     of_page = {kind: described(functions.values()) for kind, functions in kinds().items()} | {
         "table": table()
     }
-    of_names = {
-        kind: f"```{{api}} mvcl.losses\n{textwrap.fill(', '.join(functions), 110)}\n```\n"
-        for kind, functions in kinds().items()
-    }
+    of_names = {kind: reference.block("losses", functions) for kind, functions in kinds().items()}
     return {PAGE: written(PAGE, of_page), NAMES: written(NAMES, of_names)}
 
 

@@ -1,10 +1,8 @@
 """Sphinx for this project: docstrings are Markdown-like text, and pages name what is in the reference.
 
-    ```{api} mvcl.losses
-    ```
-
-stands for the docstring of a package and all its public names by module, or for the names in the block; `{commands}`
-for what `mvcl --help` prints.
+What stands between `<!-- api mvcl.losses -->` and `<!-- end of api -->` becomes the docstring of a package and all its
+public names by module; of `<!-- api mvcl.losses: dcl, dhel -->` those names. A block `{commands}` becomes what
+`mvcl --help` prints.
 """
 
 import contextlib
@@ -51,6 +49,14 @@ COMMANDS = (
 )
 
 
+API = re.compile(r"<!-- api mvcl\.(\w+)(?:: ([^>]*))? -->\n.*?<!-- end of api -->\n", flags=re.DOTALL)
+
+
+def names(listed: str | None) -> list[str]:
+    """The names of an `api` part; none stands for all."""
+    return (listed or "").replace(",", " ").split()
+
+
 def public(package: str) -> dict[str, object]:
     """The public names of a package of mvcl, with their values."""
     module = importlib.import_module(f"mvcl.{package}")
@@ -75,24 +81,23 @@ def home(package: str, name: str, value: object) -> str:
 
 def api(match: re.Match[str]) -> str:
     """The names of a package below the first line of the module that defines them, as reStructuredText in Markdown."""
-    package = match[1].removeprefix("mvcl.")
+    package, listed = match[1], names(match[2])
     sections: dict[str, list[str]] = {}
-    listed = match[2].replace(",", " ").split()
     for name, value in public(package).items():
         if listed and name not in listed:
             continue
         module = home(package, name, value)
         if not module.startswith("mvcl."):  # of another project: the page describes it by hand
             continue
-        title = (importlib.import_module(module).__doc__ or match[1]).partition("\n")[0]
+        title = (importlib.import_module(module).__doc__ or module).partition("\n")[0]
         kind = "class" if inspect.isclass(value) else "function" if inspect.isroutine(value) else "data"
         options = {"class": ["   :members:"], "data": ["   :no-value:"]}.get(kind, [])
         title = "" if listed else f"## {title.partition(':')[0].rstrip('.')}"
         sections.setdefault(title, []).extend([f".. auto{kind}:: {name}", *options, ""])
-    text = "" if listed else f"```{{eval-rst}}\n.. automodule:: {match[1]}\n```\n"
+    text = "" if listed else f"```{{eval-rst}}\n.. automodule:: mvcl.{package}\n```\n"
     for title, lines in sections.items():
         text += "\n".join(
-            ["", title, "", "```{eval-rst}", f".. currentmodule:: {match[1]}", "", *lines, "```", ""]
+            ["", title, "", "```{eval-rst}", f".. currentmodule:: mvcl.{package}", "", *lines, "```", ""]
         )
     return text
 
@@ -118,9 +123,7 @@ STUDIES = "\n```{toctree}\n:hidden:\n:glob:\n\n[a-z]*\n```\n"
 
 def expanded(page: str) -> str:
     """A page with its blocks filled in."""
-    for name, made in {"api": api, "commands": commands}.items():
-        page = re.sub(rf"^```\{{{name}\}} ?(\S*)\n(.*?)^```$", made, page, flags=re.MULTILINE | re.DOTALL)
-    return page
+    return re.sub(r"^```\{commands\}\n```$", commands, API.sub(api, page), flags=re.MULTILINE)
 
 
 def expand(app, docname: str, source: list[str]) -> None:

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from docs import reference
 from docs import site as generator
+from mvcl import losses
 
 ROOT = Path(__file__).parents[2]
 
@@ -19,7 +21,21 @@ def test_every_public_name_has_a_directive(package):
             continue
         kind = "class" if inspect.isclass(value) else "function" if inspect.isroutine(value) else "data"
         assert text.count(f".. auto{kind}:: {name}\n") == 1, name
-    assert "{api}" not in text
+    assert "<!-- api" not in text
+
+
+@pytest.mark.parametrize("package", generator.PACKAGES)
+def test_a_page_has_the_signatures_and_docstrings_of_today(package):
+    path = reference.FOLDER / f"{package}.md"
+    assert reference.page(path) == path.read_text(encoding="utf-8"), "run `python -m docs.reference`"
+
+
+def test_the_entry_of_a_function_is_its_call_and_its_docstring():
+    entry = reference.entry("losses", "siglip", losses.siglip)
+    assert entry.startswith("### siglip\n\n```text\nsiglip(\n    z1: ArrayLike,\n    z2: ArrayLike,\n")
+    assert "    *,\n    mask: ArrayLike | None = None,\n" in entry
+    assert "\n) -> Array\n```\n" in entry
+    assert "\nArgs:\n\n- `scale`: " in entry
 
 
 def test_docstrings_keep_formulas_as_code_and_text_without_markup():
