@@ -45,13 +45,15 @@ GIVEN = ("Tables", "Sentiment", "Eeg", "DigitsViews", "GaussianViews")
 # Mechanisms that only a config that has them names: class -> field -> its value where there is none.
 OFF: dict[str, dict[str, Any]] = {
     "Train": {"ema": 0.0, "group": None, "initial": None},
-    "Optimizer": {"clip_norm": None, "end_weight_decay": None},
+    "Optimizer": {"clip_norm": None, "end_weight_decay": None, "rates": ()},
     "Views": {"global_views": None, "policies": ()},
     "MultiEncoder": {"fusion": None, "encoders": ()},
     "Sem": {"paper": False, "as_released": False},
     "Supervised": {"encoders": (), "regression": "absolute"},
     "Classification": {"of": "", "knn_head": False},
     "ConvNet": {"batch_groups": 1},
+    "ViT": {"pre_norm": False},
+    "Tables": {"columns": (), "missing": "error"},
     "LinearProbe": {"policy": None, "nesterov": False},
     "StudentTeacher": {"targets": "view"},
 }

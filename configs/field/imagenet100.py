@@ -175,6 +175,7 @@ def visreg() -> Config:
             frozen_patches=False,  # ours
             positions="learned",  # ours
             init="trunc_normal",  # ours
+            activation="gelu",  # ours
         ),
         head=dataclasses.replace(_head(2048, 256), activation="gelu"),  # paper, A.1
         objective=partial(  # paper, Algorithm 1

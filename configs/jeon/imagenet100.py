@@ -63,6 +63,7 @@ def _vit(
         frozen_patches=True,  # released, utils/models/vits.py
         positions="sincos",  # released, utils/models/vits.py
         init="xavier_uniform",  # released, utils/models/vits.py
+        activation="gelu",  # released, utils/models/vits.py
     )
 
 

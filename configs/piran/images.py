@@ -45,6 +45,7 @@ _VIT = models.ViT(  # paper, A
     frozen_patches=False,  # ours
     positions="learned",  # ours: as timm's ViT
     init="trunc_normal",  # paper, Table A1; of the patches LeCun's: ours
+    activation="gelu",  # ours: as timm's ViT
 )
 _CLASSIFICATION = evaluation.Classification(  # paper, B: the linear layer; k-NN and few labels: ours
     features="encoder",  # paper, B

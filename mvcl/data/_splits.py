@@ -53,7 +53,9 @@ class ExampleSpec:
     given: bool = False
 
     def __post_init__(self) -> None:
-        if not self.shapes or len(self.view_names) not in (0, len(self.shapes)):
+        if not self.shapes:
+            raise ValueError("shapes must have at least one array; got ()")
+        if len(self.view_names) not in (0, len(self.shapes)):
             raise ValueError(
                 f"view_names must be () or one name for each of shapes; got {self.view_names} and {self.shapes}"
             )

@@ -265,7 +265,7 @@ def test_raises_on_invalid_tables(folder, change, options, message):
     [
         (("audio", "video"), r"no view 'video'; there are 1 audio, 2 text, 3 vision"),
         (("audio", "1"), r"view audio is chosen twice; there are 1 audio"),
-        (("text",), r"must choose at least 2 views, got text; there are 1 audio"),
+        (("text",), r"must choose at least 2 views, got text of 1 audio"),
     ],
 )
 def test_raises_on_wrong_views(three, views, message):

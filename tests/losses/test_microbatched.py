@@ -45,5 +45,5 @@ def test_an_nnx_module_takes_the_memory_of_a_part(rng):
     whole = slopes(lambda net: losses.mv_dhel(jax.vmap(net)(x)))
     found = slopes(lambda net: losses.microbatched(losses.mv_dhel, net, x, size=50))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), found, whole)
-    with pytest.raises(ValueError, match="one for each of 2 views, got 1"):
+    with pytest.raises(ValueError, match="one of each of 2 views, got 1"):
         losses.microbatched(losses.mv_dhel, [net], x, size=4)

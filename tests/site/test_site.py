@@ -32,7 +32,7 @@ def test_a_page_has_the_signatures_and_docstrings_of_today(package):
 
 def test_the_entry_of_a_function_is_its_call_and_its_docstring():
     entry = reference.entry("losses", "siglip", losses.siglip)
-    assert entry.startswith("### siglip\n\n```text\nsiglip(\n    z1: ArrayLike,\n    z2: ArrayLike,\n")
+    assert entry.startswith("### siglip\n\n```text\nsiglip(\n    x: ArrayLike,\n    y: ArrayLike,\n")
     assert "    *,\n    mask: ArrayLike | None = None,\n" in entry
     assert "\n) -> Array\n```\n" in entry
     assert "\nArgs:\n\n- `scale`: " in entry
