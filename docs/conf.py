@@ -35,7 +35,6 @@ nitpick_ignore_regex = [("py:.*", r"(?!mvcl\.).*|.*\._.*")]
 
 napoleon_use_ivar = True
 napoleon_use_rtype = False
-autodoc_preserve_defaults = True
 autodoc_typehints_format = "short"
 autodoc_member_order = "bysource"
 autodoc_class_signature = "mixed"
