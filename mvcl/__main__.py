@@ -14,9 +14,7 @@ def command() -> None:
     """
     if "--debug" not in sys.argv:
         # TensorBoard's writer at a full disk, for one. The run ends where it cannot go on, with its own message.
-        threading.excepthook = lambda failed: print(
-            f"mvcl: a thread ended: {failed.exc_value}", file=sys.stderr
-        )
+        threading.excepthook = lambda of: print(f"mvcl: a thread ended: {of.exc_value}", file=sys.stderr)
     code = main()
     if code in (1, 2):
         sys.stdout.flush()

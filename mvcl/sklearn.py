@@ -138,9 +138,8 @@ class SemClustering(ClusterMixin, _OfViews):
     def fit(self, X: Any, y: Any = None) -> "SemClustering":
         """Train on X and cluster it; y is not used."""
         pair = partial(losses.nt_xent, temperature=1.0)  # as xu/sem
-        method = methods.Sem(
-            clusters=max(2, self.n_clusters), pretrain_epochs=self.pretrain_epochs, hidden=self.hidden
-        )
+        pretrain, clusters = self.pretrain_epochs, max(2, self.n_clusters)
+        method = methods.Sem(clusters=clusters, pretrain_epochs=pretrain, hidden=self.hidden)
         optimizer = AdamW(learning_rate=self.learning_rate, end_learning_rate=self.learning_rate)
         options: dict[str, Any] = {"method": method, "optimizer": optimizer, "scaling": ("minmax",)}
         z = self._train(X, losses.all_pairs(pair, pairs="all", reduction="sum"), **options)

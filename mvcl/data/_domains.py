@@ -100,9 +100,8 @@ class DomainNet:
     def open(self) -> dict[str, Split]:
         """The splits `train`, `seen` and `test`, and one for each list."""
         if self.held_out and self.held_out not in self.domains:
-            raise ValueError(
-                f"held_out must be one of {', '.join(self.domains)}, or empty; got {self.held_out!r}"
-            )
+            known = ", ".join(self.domains)
+            raise ValueError(f"held_out must be one of {known}, or empty; got {self.held_out!r}")
         seen = tuple(domain for domain in self.domains if domain != self.held_out)
         if len(seen) < 2:
             raise ValueError(f"data.domains must have at least 2 domains for training, got {', '.join(seen)}")
@@ -115,9 +114,8 @@ class DomainNet:
         def split(part: str) -> Split:
             numbers, encoded, name = lists[part]
             rows, labels = select(numbers, names, kept)
-            return image_split(
-                labels, kept, lambda row: encoded(rows[row]), lambda row: name(rows[row]), part, _IMAGE
-            )
+            of, named = (lambda row: encoded(rows[row])), (lambda row: name(rows[row]))
+            return image_split(labels, kept, of, named, part, _IMAGE)
 
         splits, size = {part: split(part) for part in lists}, self.classes_per_draw
         return by_domain(splits, seen, self.held_out, size=size, seed=self.draw_seed)
@@ -171,10 +169,8 @@ def _read_list(root: Path, name: str, numbers: dict[str, int]) -> Images:
             folder, name_of_class, number = root / path.parent, path.parts[-2], int(found[2])
             known = numbers.setdefault(name_of_class, number), names.setdefault(number, name_of_class)
             if known != (number, name_of_class):
-                raise ValueError(
-                    f"line {line}: class {number} is {name_of_class}, elsewhere {name_of_class} is class {known[0]} "
-                    f"and class {number} is {known[1]}"
-                )
+                other = f"elsewhere {name_of_class} is class {known[0]} and class {number} is {known[1]}"
+                raise ValueError(f"line {line}: class {number} is {name_of_class}, {other}")
             if folder not in there:
                 there[folder] = set(os.listdir(folder)) if folder.is_dir() else set()
             if path.name not in there[folder]:

@@ -164,25 +164,21 @@ def splits_of(
       ValueError: an option or a table is invalid.
     """
     tables, labels, ids, columns = raw
-    views = {
-        name: tables[name][:, : tables[name].shape[1] - skip_last]
-        for name in chosen(options.views, list(tables))
-    }
+    wanted = {name: tables[name] for name in chosen(options.views, list(tables))}
+    views = {name: view[:, : view.shape[1] - skip_last] for name, view in wanted.items()}
     test = np.arange(len(ids)) % 5 == 4
     parts = {"train": ~test, "test": test}
     parts = parts if options.held_out else dict.fromkeys(parts, test | True)
     before = _read_scaling(_buckets.path(scaling_file), views) if scaling_file else {}
-    more: dict[str, dict[str, Any]] = {
-        name: {"columns": list(columns[name])} for name in views if name in columns
-    }
+    more: dict[str, Any] = {n: {"columns": list(columns[n])} if n in columns else {} for n in views}
     for name, view in views.items():
         if missing == "mean":
             mean = before[name].get("fill") if before else np.nanmean(view[parts["train"]], axis=0).tolist()
-            more[name] = more.get(name, {}) | {"fill": mean}
-        views[name] = filled(view, more.get(name, {}).get("fill"), mask=missing == "mask")
+            more[name]["fill"] = mean
+        views[name] = filled(view, more[name].get("fill"), mask=missing == "mask")
     present = present_in(views, ids)
     fitted = before or fit(options.scaling, views, present & parts["train"][:, None])
-    fitted = {name: of | more.get(name, {}) for name, of in fitted.items()}
+    fitted = {name: of | more[name] for name, of in fitted.items()}
     arrays = [scaled(name, view, fitted[name], present[:, i]) for i, (name, view) in enumerate(views.items())]
     numbers, class_names = classes_of(labels, len(ids))
 
@@ -207,9 +203,8 @@ def filled(view: np.ndarray, fill: Sequence[float] | None, *, mask: bool = False
     some = np.isnan(view).any(1) & ~np.isnan(view).all(1)
     if not some.any() or (fill is None and not mask):
         return view
-    return np.where(
-        some[:, None] & (np.isnan(view) | mask), np.nan if fill is None else np.asarray(fill), view
-    )
+    empty = some[:, None] & (np.isnan(view) | mask)
+    return np.where(empty, np.nan if fill is None else np.asarray(fill), view)
 
 
 def chosen(wanted: Sequence[str], names: Sequence[str]) -> list[str]:
@@ -267,10 +262,8 @@ def fit(
 ) -> dict[str, dict[str, Any]]:
     """Shift and scale of each view's columns, fitted to the training examples that have the view."""
     if len(kinds) not in (1, len(views)) or not set(kinds) <= {"minmax", "standard", "none"}:
-        raise ValueError(
-            "data.scaling must name one scaling, minmax, standard or none, or one for each of "
-            f"{len(views)} views, got {', '.join(kinds)}"
-        )
+        known = f"minmax, standard or none, one or one for each of {len(views)} views"
+        raise ValueError(f"data.scaling must name a scaling, {known}, got {', '.join(kinds)}")
     fitted = {}
     for i, (name, view) in enumerate(views.items()):
         kind, rows = kinds[i % len(kinds)], _rows(view, training[:, i])
@@ -312,9 +305,8 @@ def scaled(
     constant = np.arange(0) if new else np.flatnonzero(rows.min(axis=0) == rows.max(axis=0))
     if len(constant):
         shown = ", ".join(map(str, constant[:5])) + (", ..." if len(constant) > 5 else "")
-        warnings.warn(
-            f"view {name}: {len(constant)} of {view.shape[1]} columns are constant ({shown})", stacklevel=3
-        )
+        count = f"{len(constant)} of {view.shape[1]} columns"
+        warnings.warn(f"view {name}: {count} are constant ({shown})", stacklevel=3)
     with np.errstate(all="ignore"):
         found = ((view - shift) / scale).astype(np.float32)
     if not new and not np.isfinite(_rows(found, here)).all():
@@ -325,9 +317,8 @@ def scaled(
 def check_distinct(ids: Sequence[str]) -> None:
     """Raise ValueError if an id is repeated."""
     if repeated := len(ids) - len(set(ids)):
-        raise ValueError(
-            f"ids must be distinct: {repeated} are repeated, such as {Counter(ids).most_common(1)[0][0]}"
-        )
+        (most, _), *_ = Counter(ids).most_common(1)
+        raise ValueError(f"ids must be distinct: {repeated} are repeated, such as {most}")
 
 
 def _rows(view: np.ndarray, rows: np.ndarray) -> np.ndarray:

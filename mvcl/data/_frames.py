@@ -25,10 +25,9 @@ def read_table(file: Path) -> Any:
             with open(file, encoding="utf-8-sig", errors="replace") as lines:
                 head, text = lines.readline(), lines.read(1 << 16)
             delimiter = max(",;\t|", key=head.count)
-            comma = delimiter != "," and re.search(
-                rf"(^|{re.escape(delimiter)})\s*[-+]?\d+,\d+\s*($|\W)", text
-            )
-            parse, point = csv.ParseOptions(delimiter=delimiter), "," if comma else "."
+            decimal = rf"(^|{re.escape(delimiter)})\s*[-+]?\d+,\d+\s*($|\W)"
+            point = "," if delimiter != "," and re.search(decimal, text) else "."
+            parse = csv.ParseOptions(delimiter=delimiter)
             found = csv.read_csv(file, None, parse, csv.ConvertOptions(decimal_point=point))
         else:
             found = parquet.ParquetFile(file).read()
@@ -56,9 +55,8 @@ def of_columns(tables: Mapping[str, Any], wanted: Sequence[str], new: bool = Fal
         for pattern in patterns.split(","):
             fits = [name for name in table if fnmatchcase(str(name), pattern)]
             if not fits and not new:
-                raise ValueError(
-                    f"data.columns: no column is {pattern!r}; there are {', '.join(map(str, table))}"
-                )
+                there = ", ".join(map(str, table))
+                raise ValueError(f"data.columns: no column is {pattern!r}; there are {there}")
             names += fits
         found |= {view: table[list(dict.fromkeys(names))]} if names else {}
     return found
@@ -90,12 +88,8 @@ def numbers(
         of = [key.removeprefix(f"{name}=") for key in known if key.startswith(f"{name}=")]
         of = of or sorted({*texts[~empty]})
         wrong = [row for row in np.flatnonzero(~empty) if not _is_number(texts[row])]
-        if (
-            not known
-            and wrong
-            and len(of) > 1
-            and (2 * len(wrong) <= (~empty).sum() or len(of) > _MOST_CATEGORIES)
-        ):
+        some = 2 * len(wrong) <= (~empty).sum() or len(of) > _MOST_CATEGORIES
+        if not known and wrong and len(of) > 1 and some:
             raise ValueError(
                 f"column {name!r} must have numbers, or at most {_MOST_CATEGORIES} different texts; "
                 f"{place(file, wrong[0])} has {texts[wrong[0]]!r}. --data.columns chooses columns"
@@ -103,9 +97,8 @@ def numbers(
         for text in of:
             columns[f"{name}={text}"] = np.where(empty, np.nan, texts == text)
     if lacking := [name for name in known if name not in columns]:
-        raise ValueError(
-            f"{file} must have the columns of the training data; it lacks {', '.join(lacking[:5])}"
-        )
+        what = f"{file} must have the columns of the training data"
+        raise ValueError(f"{what}; it lacks {', '.join(lacking[:5])}")
     names = list(known or columns)
     found = np.stack([columns[name] for name in names], 1) if names else np.zeros((len(table), 0))
     holes = ~np.isfinite(found) & ~np.isnan(found).all(axis=1, keepdims=True)

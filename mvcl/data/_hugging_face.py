@@ -70,16 +70,14 @@ def split_of_dataset(rows: Any, image: str = "", label: str = "") -> Split:
     label = label or next((name for name, kind in kinds.items() if hasattr(kind, "names")), "")
     encoded = rows.select_columns([image]).cast_column(image, type(kinds[image])(decode=False))
     labels = np.asarray(list(rows[label])) if label else None
-    return _of_cells(
-        lambda row: encoded[row][image], labels, getattr(kinds.get(label), "names", ()), len(rows)
-    )
+    names = getattr(kinds.get(label), "names", ())
+    return _of_cells(lambda row: encoded[row][image], labels, names, len(rows))
 
 
 def _columns(there: Sequence[str], images: Sequence[str], image: str, label: str) -> tuple[str, str]:
     if not images or image not in ("", *there) or label not in ("", *there):
-        raise ValueError(
-            f"data.image={image!r} and data.label={label!r} must be columns, of {', '.join(there)}"
-        )
+        given = f"data.image={image!r} and data.label={label!r}"
+        raise ValueError(f"{given} must be columns, of {', '.join(there)}")
     return image or images[0], label
 
 
@@ -103,10 +101,8 @@ def _arrow_tables(place: Path) -> dict[str, Any]:
         import pyarrow
         from pyarrow import ipc, parquet
     found: dict[str, list[Any]] = {}
-    files = [
-        f for f in sorted(place.rglob("*")) if f.suffix in (".arrow", ".parquet") and f.name[:6] != "cache-"
-    ]
-    for file in files:
+    files = [f for f in sorted(place.rglob("*")) if f.suffix in (".arrow", ".parquet")]
+    for file in (file for file in files if not file.name.startswith("cache-")):
         words = {*re.split("[^a-z]+", str(file.relative_to(place)).lower())}
         part = "test" if "test" in words else "val" if words & {"validation", "valid", "val"} else "train"
         arrow = file.suffix == ".arrow"

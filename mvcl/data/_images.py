@@ -14,15 +14,7 @@ import numpy as np
 from PIL import Image
 
 from mvcl import _buckets, _files, _progress
-from mvcl.data._splits import (
-    CorruptExample,
-    ExampleSpec,
-    Split,
-    decoding,
-    in_memory,
-    keep,
-    select,
-)
+from mvcl.data._splits import CorruptExample, ExampleSpec, Split, decoding, in_memory, keep, select
 
 _FILE_NAMES = ("file", "filename", "file_name", "image", "path", "id")
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".tif", ".tiff")
@@ -71,11 +63,9 @@ class Folder:
             parts = {part: _image_files(folder) for part, folder in found.items()}
         test = parts.get("test", parts.get("val"))
         if test is None:
-            rows = {name: held_out(len(files), self.test_share) for name, files in parts["train"].items()}
-            test = {c: [f for f, out in zip(v, rows[c]) if out] for c, v in parts["train"].items()}
-            parts["train"] = {
-                c: [f for f, out in zip(v, rows[c]) if not out] for c, v in parts["train"].items()
-            }
+            whole = {c: (v, held_out(len(v), self.test_share)) for c, v in parts["train"].items()}
+            test = {c: [f for f, out in zip(*both) if out] for c, both in whole.items()}
+            parts["train"] = {c: [f for f, out in zip(*both) if not out] for c, both in whole.items()}
         names = keep(tuple(parts["train"]), self.classes)
         if extra := sorted(test.keys() - parts["train"].keys()):
             raise ValueError(f"the test split of {root} has classes that train lacks: {', '.join(extra[:5])}")
@@ -102,14 +92,10 @@ def _listed(root: Path, table: Path) -> dict[str, dict[str, list[Path]]]:
 
     place = next((file for file in (table, root / table) if file.is_file()), None)
     if place is None:
-        raise ValueError(
-            f"data.labels must be a table of the images' classes, got {table}, which does not exist"
-        )
+        raise ValueError(f"data.labels must be a table of the images' classes, and {table} is not there")
     rows = _frames.read_table(place)
-    named = {str(name).lower(): name for name in rows}
-    columns = [
-        next((named[n] for n in some if n in named), None) for some in (_FILE_NAMES, _tables.LABEL_NAMES)
-    ]
+    named, usual = {str(name).lower(): name for name in rows}, (_FILE_NAMES, _tables.LABEL_NAMES)
+    columns = [next((named[name] for name in names if name in named), None) for names in usual]
     if None in columns:
         raise ValueError(f"{place} must have columns `file` and `label`, got {', '.join(map(str, rows))}")
     splits = rows[named["split"]].astype(str) if "split" in named else ["train"] * len(rows)
@@ -121,9 +107,8 @@ def _listed(root: Path, table: Path) -> dict[str, dict[str, list[Path]]]:
         part = {"valid": "val", "validation": "val"}.get(part.lower(), part.lower())
         found.setdefault(part, {}).setdefault(str(label), []).append(file)
     if unknown := found.keys() - {"train", "test", "val"} or {"train"} - found.keys():
-        raise ValueError(
-            f"splits of {place} must be train, and test or val, got {', '.join(sorted(found))}: {unknown}"
-        )
+        got = ", ".join(sorted(found))
+        raise ValueError(f"splits of {place} must be train, and test or val, got {got}: {unknown}")
     return {part: dict(sorted(of.items())) for part, of in found.items()}
 
 
@@ -179,9 +164,7 @@ class Arrays:
             numbers = {part: _array(arrays, f"{part}_labels").reshape(-1) for part in ("train", "test")}
             every = np.concatenate(list(numbers.values()))
             if every.dtype.kind not in "iu" or not ((every >= 0) & (every < _MOST_CLASSES)).all():
-                raise ValueError(
-                    f"labels must be integers from 0, less than {_MOST_CLASSES}, got {every.dtype}"
-                )
+                raise ValueError(f"labels must be integers in [0, {_MOST_CLASSES}), got {every.dtype}")
             count = int(every.max(initial=0)) + 1
             names = tuple(str(name) for name in arrays.get("class_names", np.arange(count)).reshape(-1))
             if len(names) < count:
@@ -213,9 +196,7 @@ class Arrays:
             return image_split(labels, kept, encoded, lambda row: f"image {rows[row]} of {origin}", origin)
         images = _array(arrays, f"{part}_images")
         if images.ndim not in (3, 4) or len(images) != count:
-            raise ValueError(
-                f"{part}_images must be ({count}, H, W) or ({count}, H, W, C), got {images.shape}"
-            )
+            raise ValueError(f"{part}_images must be ({count}, H, W[, C]), got {images.shape}")
         images = images[..., None] if images.ndim == 3 else images
         if images.dtype != np.uint8:
             if images.dtype.kind != "f" or not ((images >= 0) & (images <= 1)).all():  # NaN neither
@@ -312,9 +293,8 @@ def split_of_files(
 ) -> Split:
     """`image_split` of image files."""
     name = lambda row: f"image {files[row]}"  # noqa: E731
-    return dataclasses.replace(
-        image_split(labels, class_names, files.__getitem__, name, origin, shape), files=files
-    )
+    split = image_split(labels, class_names, files.__getitem__, name, origin, shape)
+    return dataclasses.replace(split, files=files)
 
 
 def decode(data: Path | io.BytesIO, mode: str = "RGB") -> np.ndarray:

@@ -84,10 +84,8 @@ def _named(given: Any, spec: ExampleSpec | None) -> tuple[dict[str, np.ndarray],
         array = np.asarray(view)
         if array.dtype.kind not in "biuf" or array.ndim < 2:
             raise ValueError(f"view {name} must be numbers (n, ...), got {array.dtype} {array.shape}")
-        pixels = array.dtype == np.uint8 and array.ndim > 2
-        views[name] = np.divide(
-            array, 255 if pixels else 1, dtype=np.float64 if array.ndim == 2 else np.float32
-        )
+        scale = 255 if array.dtype == np.uint8 and array.ndim > 2 else 1
+        views[name] = np.divide(array, scale, dtype=np.float64 if array.ndim == 2 else np.float32)
     lengths = {name: len(view) for name, view in views.items()}
     if len(set(lengths.values())) != 1 or not (count := len(next(iter(views.values())))):
         raise ValueError(f"views must have the same number of rows, at least 1, got {lengths or 'no view'}")
@@ -110,11 +108,10 @@ def _of_images(given: Any, labels: Any, spec: ExampleSpec | None) -> Split:
     least = 2 if isinstance(images, list) else 3
     channels = None if spec is None else spec.channels
     for image in every:
-        bad = image.dtype != np.uint8 and not (
-            image.dtype.kind == "f" and ((image >= 0) & (image <= 1)).all()
-        )
+        fit = image.dtype == np.uint8 or (image.dtype.kind == "f" and ((image >= 0) & (image <= 1)).all())
         depth = 1 if image.ndim == least else image.shape[-1]
-        if bad or image.ndim not in (least, least + 1) or not image.size or depth != (channels or depth):
+        fit = fit and image.ndim in (least, least + 1) and image.size and depth == (channels or depth)
+        if not fit:
             raise ValueError(
                 "images must be (n, H, W) or (n, H, W, C), uint8 or floating in [0, 1]"
                 + (f", with {channels} channels" if channels else "; views, such as tables, a dict by name")

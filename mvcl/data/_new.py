@@ -29,9 +29,7 @@ def new_rows(
     """
     place = _buckets.local_copy(path)
     if not place.exists():
-        raise ValueError(
-            f"--data.path must be a file or folder of new rows, got {path!r}, which does not exist"
-        )
+        raise ValueError(f"--data.path must be a file or folder of new rows, and {path!r} is not there")
     if spec.given and hasattr(source, "path") and not isinstance(source, _tables.Tables):
         return dict(dataclasses.replace(source, path=path).open())  # type: ignore[type-var]
     labels: Any = ()
@@ -41,11 +39,9 @@ def new_rows(
             named = {name: of["columns"] for name, of in scaling.items() if "columns" in of}
             views, found, ids, _ = reader.read(place, 1, named)
             known = {name: views[name] for name in spec.view_names if name in views}
+            masked = reader.missing == "mask"
             cut = {name: view[:, : view.shape[1] - reader.skip_last] for name, view in known.items()}
-            cut = {
-                name: _features.filled(view, None, mask=reader.missing == "mask")
-                for name, view in cut.items()
-            }
+            cut = {name: _features.filled(view, None, mask=masked) for name, view in cut.items()}
             split = _memory.split_of_arrays(cut, spec=spec, scaling=scaling)
             split = dataclasses.replace(split, ids=tuple(ids))
             labels = () if found is None else found.astype(np.int64) if found.dtype.kind == "f" else found

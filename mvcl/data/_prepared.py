@@ -168,9 +168,8 @@ def _check_plan(path: Path, plan: dict[str, Any]) -> None:
         if changed := sorted(set(before["items"]) ^ set(plan["items"])):
             differ.append(f"{len(changed)} raw files were added or removed, such as {changed[0]}")
         if differ:
-            raise ValueError(
-                f"{path.parent} has other settings ({'; '.join(differ)}); use another --directory, or remove this one"
-            )
+            what = f"{path.parent} has other settings ({'; '.join(differ)})"
+            raise ValueError(f"{what}; use another --directory, or remove this one")
 
 
 def _finished(path: Path) -> dict[str, Any] | None:
@@ -205,10 +204,8 @@ def _write_shard(
                     writer.write(record)
                 skipped += lost
                 if len(skipped) > max_corrupt:
-                    raise ValueError(
-                        f"more files than --max-corrupt cannot be read; the last: {skipped[-1]}. Repair or remove "
-                        "them, or raise --max-corrupt; then repeat the command to resume"
-                    )
+                    what = f"more files than --max-corrupt cannot be read; the last: {skipped[-1]}"
+                    raise ValueError(f"{what}. Repair or remove them, or raise it; then repeat the command")
         size, checksum = temporary.stat().st_size, _checksum(temporary)
     shard = {"file": path.name, "bytes": size, "sha256": checksum, "items": items, "skipped": skipped}
     _files.write_whole(path.with_suffix(".json"), json.dumps(shard))
@@ -236,10 +233,8 @@ def open_prepared(path: str | Path, name: str) -> Iterator[Prepared]:
         for path, shard in zip(files, manifest["shards"]):
             size = path.stat().st_size if path.is_file() else "no"
             if size != shard["bytes"]:
-                raise ValueError(
-                    f"{path} has {size} bytes instead of {shard['bytes']} as in manifest.json; remove it and its "
-                    ".json and prepare again"
-                )
+                what = f"{path} has {size} bytes instead of {shard['bytes']} as in manifest.json"
+                raise ValueError(f"{what}; remove it and its .json and prepare again")
         items = [item for shard in manifest["shards"] for item in shard["items"]]
         if wrong := [item["name"] for item in items if len(item["labels"]) != item["count"]]:
             raise ValueError(f"{wrong[0]} must have a label for each of its records")
@@ -286,7 +281,5 @@ def _verify(directory: Path, kind: str) -> None:
     tracked = _progress.track(shards, f"verifying {kind}", len(shards), "shards")
     found = ((directory / shard["file"], shard["sha256"]) for shard in tracked)
     if wrong := [path.name for path, sum in found if not path.is_file() or _checksum(path) != sum]:
-        raise ValueError(
-            f"{directory}: {len(wrong)} of {len(shards)} shards are missing or damaged: {', '.join(wrong)}; remove "
-            "each with its .json and run the command again without --verify"
-        )
+        what = f"{directory}: {len(wrong)} of {len(shards)} shards are missing or damaged: {', '.join(wrong)}"
+        raise ValueError(f"{what}; remove each with its .json and run the command again without --verify")

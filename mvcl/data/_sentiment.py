@@ -152,11 +152,9 @@ def _moments(items: Sequence[Mapping[str, Any]], widths: np.ndarray) -> list[tup
     found = []
     counts = np.sum([length for item in items for length in item["lengths"]], axis=0)
     for v, (count, width) in enumerate(zip(counts, widths)):
-        sums, squares = (
-            np.sum([item[of][v] for item in items], axis=0).reshape(width) for of in ("sums", "squares")
-        )
-        mean = sums / max(count, 1)
-        variance = squares / max(count, 1) - mean**2
+        both = (np.sum([item[of][v] for item in items], axis=0) for of in ("sums", "squares"))
+        mean, square = (of.reshape(width) / max(count, 1) for of in both)
+        variance = square - mean**2
         changes = variance > 1e-12 * (1 + mean**2)  # smaller variances are rounding errors
         deviation = np.sqrt(np.where(changes, variance, 1))
         found.append((mean.astype(np.float32), deviation.astype(np.float32)))
@@ -181,9 +179,8 @@ def _scores(path: Path, dataset: str, allow_pickle: bool) -> dict[str, dict[str,
                 raise ValueError(f"name {name!r} must be a file name without a folder, and there once")
             bound, number = _RANGE[dataset], float(np.float32(score))
             if not abs(number) <= bound + 1e-3:  # NaN too
-                raise ValueError(
-                    f"the label of {name} must be in [{-bound}, {bound}] for {dataset}, got {number}"
-                )
+                ends = f"[{-bound}, {bound}] for {dataset}"
+                raise ValueError(f"the label of {name} must be in {ends}, got {number}")
             found.setdefault(_SPLITS[split], {})[name] = number
         if missing := [name for name in ("train", "test") if name not in found]:
             raise ValueError(f"it has no split {missing[0]}; it has {', '.join(found) or 'nothing'}")
@@ -202,9 +199,7 @@ def _rows_of(path: Path, allow_pickle: bool) -> Iterator[tuple[str, str, Any]]:
             yield from ((row["name"] or "", row["split"] or "", row["label"]) for row in reader)
         return
     if path.suffix == ".npz" and not allow_pickle:
-        raise ValueError(
-            f"{path} has pickles, which are read only with --allow-pickle, and then only dicts, texts and numbers"
-        )
+        raise ValueError(f"{path} has pickles, which are read only with --allow-pickle")
     with zipfile.ZipFile(path) as archive:
         for member in archive.namelist():
             file = io.BytesIO(archive.read(member))

@@ -1,7 +1,6 @@
 """The interface of sources: splits, the specification of their examples, the choice of classes; sources by name."""
 
 import dataclasses
-import difflib
 import functools
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from mvcl import data
+from mvcl._configs import hint
 
 # A digest is of so many bytes of an array, in evenly spaced rows where it has more.
 _DIGESTED = 1 << 30
@@ -56,9 +56,8 @@ class ExampleSpec:
         if not self.shapes:
             raise ValueError("shapes must have at least one array; got ()")
         if len(self.view_names) not in (0, len(self.shapes)):
-            raise ValueError(
-                f"view_names must be () or one name for each of shapes; got {self.view_names} and {self.shapes}"
-            )
+            got = f"{self.view_names} and {self.shapes}"
+            raise ValueError(f"view_names must be () or one name for each of shapes; got {got}")
         if self.given and any(None in shape for shape in self.shapes):
             raise ValueError(f"shapes of given views must be known; pad with NaN; got {self.shapes}")
         if not self.given and any(len(shape) != 3 or shape[2] is None for shape in self.shapes):
@@ -241,9 +240,8 @@ def in_memory(
       ValueError: the numbers of rows differ.
     """
     if {len(array) for array in arrays} != {len(labels)}:
-        raise ValueError(
-            f"arrays must have one row for each of {len(labels)} labels, got {', '.join(str(len(a)) for a in arrays)}"
-        )
+        got = ", ".join(str(len(array)) for array in arrays)
+        raise ValueError(f"arrays must have one row for each of {len(labels)} labels, got {got}")
     spec = ExampleSpec(tuple(array.shape[1:] for array in arrays), view_names, given)
 
     def read(row: int, epoch: int) -> tuple[np.ndarray, ...]:
@@ -269,9 +267,8 @@ def keep(names: tuple[str, ...], classes: Sequence[str]) -> tuple[str, ...]:
     """The names of the kept classes, in the order of the data; raises ValueError for an unknown name."""
     wanted = class_list(classes)
     if unknown := [name for name in wanted if name not in names]:
-        close = difflib.get_close_matches(unknown[0], names, n=1)
-        hint = f"; did you mean {close[0]}?" if close else f"; it has {', '.join(names[:10])}"
-        raise ValueError(f"data.classes: {unknown[0]!r} is not a class of the data{hint}")
+        near = hint(unknown[0], names) or f"it has {', '.join(names[:10])}"
+        raise ValueError(f"data.classes: {unknown[0]!r} is not a class of the data; {near}")
     return tuple(name for name in names if name in wanted) if wanted else names
 
 
@@ -309,10 +306,8 @@ def by_domain(
         raise ValueError(f"no class has training images in each of the domains {', '.join(seen)}")
     size = len(shared) if size is None else size
     if not 2 <= size <= len(shared):
-        raise ValueError(
-            f"data.classes_per_draw must be at least 2 and at most the {len(shared)} classes that every training "
-            f"domain has, got {size}"
-        )
+        most = f"at most the {len(shared)} classes that every training domain has"
+        raise ValueError(f"data.classes_per_draw must be at least 2 and {most}, got {size}")
 
     # Hashes of these numbers, so that a draw does not depend on process, devices, time or order.
     @functools.lru_cache(1024)

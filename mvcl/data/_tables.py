@@ -13,11 +13,8 @@ from mvcl.data import _frames
 from mvcl.data._features import Raw, Scaling, check_distinct, chosen, splits_of
 from mvcl.data._splits import ExampleSpec, Outline, Split
 
-# fmt: off
-LABEL_NAMES = (
-    "labels", "label", "y", "gt", "gnd", "truth", "truelabel", "y_true", "target", "targets", "class"
-)
-# fmt: on
+LABEL_NAMES = ("labels", "label", "y", "gt", "gnd", "truth", "truelabel", "y_true", "target", "targets")
+LABEL_NAMES += ("class",)
 _ID_NAMES = ("id", "ids", "sample_id", "sample", "index")
 _CELL_NAMES = ("x", "data", "views", "view", "fea", "features")
 _SUFFIXES = (".mat", ".npz", ".csv", ".parquet")
@@ -222,10 +219,8 @@ def _of_files(path: Path, options: Tables, least: int, known: Mapping[str, Seque
     }
     npy = [file.suffix.lower() == ".npy" for file in files.values()]
     if len(files) < (1 if options.columns else least) or any(npy) != all(npy):
-        raise ValueError(
-            f"{path} must hold a .csv or .parquet file for each view, or a .npy file for each, got {len(files)} files; "
-            "--data.columns makes views of the columns of one"
-        )
+        what = f"{path} must hold a .csv or .parquet file for each view, or a .npy file for each"
+        raise ValueError(f"{what}, got {len(files)}; --data.columns makes views of the columns of one")
     tracked = _progress.track(files.items(), f"reading {path}", len(files), "files")
     if all(npy):
         return _of_matrices({stem: _files.read_npy(file) for stem, file in tracked}, options.labels, least)
@@ -237,10 +232,10 @@ def _of_files(path: Path, options: Tables, least: int, known: Mapping[str, Seque
     labels = _pop_labels(tables, options.labels)
     ids = list(dict.fromkeys(i for table in tables.values() for i in table.index))
     views, names, single = {}, {}, next(iter(files.values()))
-    for stem, table in (
-        _frames.of_columns(tables, options.columns, least < 2) if options.columns else tables
-    ).items():
-        gaps = options.missing != "error"
+    gaps = options.missing != "error"
+    if options.columns:
+        tables = _frames.of_columns(tables, options.columns, least < 2)
+    for stem, table in tables.items():
         found, names[stem] = _frames.numbers(table, files.get(stem, single), known.get(stem, ()), gaps)
         rows = table.index.get_indexer(ids)
         views[stem] = np.where(rows[:, None] < 0, np.nan, found[rows])
@@ -248,10 +243,8 @@ def _of_files(path: Path, options: Tables, least: int, known: Mapping[str, Seque
         return Raw(views, None, ids, names)
     labels = labels.reindex(ids)
     if (lacking := labels.isna() | (labels.astype(str).str.strip() == "")).any():
-        first = labels.index[lacking][0]
-        raise ValueError(
-            f"{lacking.sum()} of {len(ids)} examples of {path} have no label, the first is {first}"
-        )
+        count, first = f"{lacking.sum()} of {len(ids)} examples", labels.index[lacking][0]
+        raise ValueError(f"{count} of {path} have no label, the first is {first}")
     return Raw(views, labels.to_numpy(), ids, names)
 
 
@@ -262,9 +255,8 @@ def _shared_column(tables: Mapping[str, Any]) -> str:
     if len(tables) == 1:
         return usual[0] if usual else ""
     if len(usual or shared) != 1:
-        raise ValueError(
-            f"the files must share one column of ids, best named id; they share {', '.join(shared[:5]) or 'none'}"
-        )
+        some = ", ".join(shared[:5]) or "none"
+        raise ValueError(f"the files must share one column of ids, best named id; they share {some}")
     return (usual or shared)[0]
 
 
@@ -274,9 +266,8 @@ def _ids(column: Any, name: str, file: Path) -> list[str]:
     ids = [str(int(v) if isinstance(v, float) and v.is_integer() else v).strip() for v in values]
     empty = [row for row, value in enumerate(values) if value is None or value != value or not ids[row]]
     if empty:
-        raise ValueError(
-            f"{len(empty)} of {len(ids)} rows have no {name}, the first is {_frames.place(file, empty[0])}"
-        )
+        first = _frames.place(file, empty[0])
+        raise ValueError(f"{len(empty)} of {len(ids)} rows have no {name}, the first is {first}")
     check_distinct(ids)
     return ids
 

@@ -1,7 +1,6 @@
 """tfds data sets, prepared as ArrayRecord files, and the nine data sets for transfer of a pretrained encoder."""
 
 import dataclasses
-import difflib
 import io
 import json
 from collections.abc import Callable, Mapping
@@ -11,6 +10,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from mvcl import _buckets, _files, _lazy, _progress
+from mvcl._configs import hint
 from mvcl.data._images import image_split, split_of_files
 from mvcl.data._prepared import data_root, lock
 from mvcl.data._splits import ExampleSpec, Outline, Split, keep, select
@@ -64,9 +64,8 @@ class Tfds:
         prepared = _find_prepared(self.name, self.directory)
         if prepared is None:
             _check_known(self.name)
-            raise ValueError(
-                f"{self.name!r} is not prepared in {data_root(self.directory)}; run: mvcl data prepare {self.name}"
-            )
+            what = f"{self.name!r} is not prepared in {data_root(self.directory)}"
+            raise ValueError(f"{what}; run: mvcl data prepare {self.name}")
         folder = _buckets.local_copy(prepared)
         with _files.reading(folder, "prepared data set (dataset_info.json, features.json)"):
             _check_features(folder / "features.json")
@@ -148,9 +147,7 @@ def _check_known(name: str) -> None:
     # The community's list needs a network connection.
     known = tfds.list_builders(with_community_datasets=False)
     if base not in known:
-        close = difflib.get_close_matches(base, known, n=3)
-        hint = f"; did you mean {' or '.join(close)}?" if close else ""
-        raise ValueError(f"data set {base!r} is not known to tfds{hint}")
+        raise ValueError(f"data set {base!r} is not known to tfds. {hint(base, known)}".strip())
 
 
 def _find_prepared(name: str, directory: str | None) -> Path | None:
@@ -185,10 +182,8 @@ def _check_features(path: Path) -> None:
     def look(node: dict[str, Any]) -> None:
         name = str(node.get("pythonClassName", "tensorflow_datasets."))
         if not name.startswith("tensorflow_datasets."):
-            raise ValueError(
-                f"{path} names the class {name!r}, which is not part of tfds; it is not imported. Prepare the data set "
-                "with a tfds builder, or use data:folder or data:arrays"
-            )
+            what = f"{path} names the class {name!r}, which is not part of tfds; it is not imported"
+            raise ValueError(f"{what}. Prepare the data with tfds, or use data:folder or data:arrays")
 
     json.loads(path.read_text(encoding="utf-8"), object_hook=look)
 

@@ -14,14 +14,7 @@ import optax
 from mvcl import _checks
 from mvcl._progress import track
 from mvcl.evaluation._classification import named_splits
-from mvcl.evaluation._evaluation import (
-    Arrays,
-    Evaluation,
-    Result,
-    Rows,
-    Splits,
-    averaged,
-)
+from mvcl.evaluation._evaluation import Arrays, Evaluation, Result, Rows, Splits, averaged
 from mvcl.evaluation._probe import checked_rows, descend, draw_labels
 
 
@@ -72,9 +65,8 @@ def channel_probe(
     for name, (features, labels) in (("train", train), ("valid", valid), ("test", test)):
         shape = np.shape(features)
         if len(shape) != 3 or shape[1:] != np.shape(train[0])[1:]:
-            raise ValueError(
-                f"{name}_features must be (n, channels, d) as in training, got {shape} and {np.shape(train[0])}"
-            )
+            wanted = f"(n, channels, d) as in training, {np.shape(train[0])}"
+            raise ValueError(f"{name}_features must be {wanted}, got {shape}")
         flat, answers = checked_rows(name, np.reshape(features, (shape[0], -1)), labels, num_classes)
         arrays.append((jnp.asarray(flat.reshape(shape)), jnp.asarray(answers)))
     rng = np.random.default_rng(seed)
@@ -182,10 +174,9 @@ class Channels(Evaluation):
         train, test = self.splits(tuple(splits))
         channels, classes = len(splits[train].spec.shapes), len(splits[train].class_names)
         if features[train].shape[1] % channels:
-            raise ValueError(
-                f"evaluation:channels needs features of one length for each of {channels} views, got "
-                f"{features[train].shape[1]} in all; use a method with one encoder"
-            )
+            what = f"evaluation:channels needs features of one length for each of {channels} views"
+            got = features[train].shape[1]
+            raise ValueError(f"{what}, got {got} in all; use a method with one encoder")
         x, z = (features[name].reshape(len(features[name]), channels, -1) for name in (train, test))
         labels, answers = splits[train].labels, splits[test].labels
         groups = splits[train].groups
@@ -209,15 +200,14 @@ class Channels(Evaluation):
                 results.append(Result(name, None, None, why))
                 continue
             scores = []
-            rows = draw_labels(
-                labels[pool], num_classes=classes, labels_per_class=count, draws=self.draws, seed=self.seed
-            )
+            given: Any = {"num_classes": classes, "labels_per_class": count, "draws": self.draws}
+            rows = draw_labels(labels[pool], seed=self.seed, **given)
             for draw, chosen in enumerate(track(rows, name, self.draws, "draws")):
                 rng = np.random.default_rng((self.seed, draw, 2))
                 of_class = [others[labels[others] == c] for c in np.unique(labels[others])]
                 seen = np.concatenate([rng.permutation(rows)[:count] for rows in of_class])
                 mine, seed = pool[chosen], (self.seed, draw)
-                given = (x[mine], labels[mine]), (x[seen], labels[seen]), (z, answers)
-                scores.append(channel_probe(*given, num_classes=classes, options=self.probe, seed=seed))
+                parts = (x[mine], labels[mine]), (x[seen], labels[seen]), (z, answers)
+                scores.append(channel_probe(*parts, num_classes=classes, options=self.probe, seed=seed))
             results.append(averaged(name, scores, how))
         return results

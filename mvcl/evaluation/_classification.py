@@ -86,14 +86,11 @@ class LinearProbe:
         amounts = {"weight_decay": "[0, inf)", "crop_padding": "[0, inf)"}
         _checks.fields("linear", self, **counts, **amounts, momentum="[0, 1)")
         if (self.decay == "steps") != bool(self.milestones):
-            raise ValueError(
-                f"linear.milestones must be given for linear.decay=steps only, got {self.milestones} for {self.decay}"
-            )
+            got = f"{self.milestones} for {self.decay}"
+            raise ValueError(f"linear.milestones must be given for linear.decay=steps only, got {got}")
         if self.policy is not None and (self.crop_padding or not self.augment):
-            raise ValueError(
-                "linear.policy needs linear.augment=True and linear.crop_padding=0, got "
-                f"{self.augment} and {self.crop_padding}"
-            )
+            got = f"{self.augment} and {self.crop_padding}"
+            raise ValueError(f"linear.policy needs linear.augment=True and linear.crop_padding=0, got {got}")
         if any(epoch < 1 for epoch in self.milestones):
             raise ValueError(f"linear.milestones must be epochs of at least 1, got {self.milestones}")
 
@@ -107,11 +104,8 @@ class LinearProbe:
         rows, under augmentation."""
         (size, _), processes = self.steps(rows), jax.process_count()
         if self.augment and size % processes:
-            of_all = "" if size == self.batch_size else f", of which the split has {rows} rows"
-            raise ValueError(
-                f"evaluation.linear.batch_size must be a multiple of {processes} processes, got "
-                f"{self.batch_size}{of_all}"
-            )
+            what = f"evaluation.linear.batch_size must be a multiple of {processes} processes"
+            raise ValueError(f"{what}, got {self.batch_size} and a split of {rows} rows")
 
     def augmented(self, encode: Augmented, split: str, rows: int, seed: int) -> Batches:
         """The batches of the probe's steps under augmentation, for a split of this many rows."""
@@ -154,11 +148,7 @@ class LinearProbe:
 
 
 def sgd_probe(
-    batches: Batches,
-    *tests: Rows,
-    num_classes: int,
-    rows: int,
-    options: LinearProbe,
+    batches: Batches, *tests: Rows, num_classes: int, rows: int, options: LinearProbe
 ) -> np.ndarray:
     """Test accuracies of a linear layer trained by SGD on batches of features, for each learning rate.
 
@@ -358,9 +348,8 @@ class Classification(Evaluation):
         each = []
         for rate, accuracy in zip(options.learning_rates, accuracies):
             wrong = "; not measured: the weights became infinite" if np.isnan(accuracy) else ""
-            each.append(
-                Result(f"linear, SGD {rate:g}", None if wrong else float(accuracy), None, how + wrong)
-            )
+            value = None if wrong else float(accuracy)
+            each.append(Result(f"linear, SGD {rate:g}", value, None, how + wrong))
         if len(each) == 1:
             return [dataclasses.replace(each[0], name="linear, SGD")]
         known = [result.value for result in each if result.value is not None]

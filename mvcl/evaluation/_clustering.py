@@ -34,13 +34,7 @@ MEASURES: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
 
 
 def cluster_scores(
-    features: np.ndarray,
-    labels: np.ndarray,
-    clusters: int,
-    *,
-    runs: int = 10,
-    seed: int = 0,
-    **options: int,
+    features: np.ndarray, labels: np.ndarray, clusters: int, *, runs: int = 10, seed: int = 0, **options: int
 ) -> dict[str, np.ndarray]:
     """Agreement of several K-means runs with the classes: "ACC", "NMI", "ARI" and "purity", (runs,) each.
 
@@ -251,10 +245,9 @@ class SingleViews(Evaluation):
     def check(self, splits: Splits) -> None:
         train = splits["train"]
         if len(train.class_names) < 2 or not train.spec.view_names:
-            raise ValueError(
-                f"evaluation:single_views needs classes and views with names, got {len(train.class_names)} classes and "
-                f"the views {', '.join(train.spec.view_names) or 'none'}"
-            )
+            names = ", ".join(train.spec.view_names) or "none"
+            got = f"{len(train.class_names)} classes and the views {names}"
+            raise ValueError(f"evaluation:single_views needs classes and views with names, got {got}")
 
     def measure_raw(self, features: Arrays, splits: Splits) -> list[Result]:
         return self.measure(features, splits, raw=True)

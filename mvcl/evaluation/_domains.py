@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -69,9 +69,8 @@ def domain_transfer(
       seed: of the held-out rows.
     """
     if len(train) < 2 or not test:
-        raise ValueError(
-            f"train must have at least two domains and test at least one, got {sorted(train)} and {sorted(test)}"
-        )
+        got = f"{sorted(train)} and {sorted(test)}"
+        raise ValueError(f"train must have at least two domains and test at least one, got {got}")
     one, rest = np.zeros((len(train), len(test))), np.zeros(len(test))
     for i, name in enumerate(track(train, "probes of one domain", len(train), "domains")):
         one[i], _ = linear_probe(train[name], *test.values(), num_classes=num_classes, seed=seed)
@@ -116,9 +115,8 @@ class Domains(Evaluation):
         """Both splits of each domain, or with augmentation the test splits; and `test`."""
         names = tuple(name for name in available if "/" in name)
         if len(names) < 4:
-            raise ValueError(
-                f"evaluation:domains needs DOMAIN/train and DOMAIN/test, got {', '.join(available)}"
-            )
+            got = ", ".join(available)
+            raise ValueError(f"evaluation:domains needs DOMAIN/train and DOMAIN/test, got {got}")
         if self._augments:
             names = tuple(name for name in names if name.endswith("/test"))
         return (*names, "test")
@@ -191,16 +189,14 @@ class Domains(Evaluation):
         """The probes by SGD, one after the other, on the batches of a split."""
         sources, (target,) = self._sources(splits), self._targets(splits)
         tests = {of: (features[f"{of}/test"], splits[f"{of}/test"].labels) for of in (target, *sources)}
-        classes, best = len(splits["test"].class_names), {}
+        given: Any = {"num_classes": len(splits["test"].class_names), "options": options}
+        best = {}
         for name in (*(f"{source}/train" for source in sources), "seen"):
             rows = len(splits[name])
             batches = options.augmented(encode, name, rows, self.seed)
             own = sources if name == "seen" else [name.removesuffix("/train")]
             of = [target, *own] if self.choose == "seen" else [target, target]
-            rates = sgd_probe(
-                batches, *(tests[domain] for domain in of), num_classes=classes, rows=rows, options=options
-            )
-            rates = np.nan_to_num(rates)
+            rates = np.nan_to_num(sgd_probe(batches, *(tests[domain] for domain in of), rows=rows, **given))
             best[name] = float(rates[np.argmax(rates[:, 1:].mean(1)), 0])
         one = np.asarray([[best[f"{source}/train"]] for source in sources])
         transfer = Transfer(tuple(sources), (target,), one, np.asarray([best["seen"]]))

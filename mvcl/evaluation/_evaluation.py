@@ -201,14 +201,10 @@ def encode(
         inputs, index = jax.tree.map(np.asarray, batch["inputs"]), np.asarray(batch["index"])
         lengths = {len(x) for x in jax.tree.leaves(inputs)}
         if lengths != {len(index)} or len(index) > most:
-            raise ValueError(
-                f'batches must have as many "inputs" as "index", at most {most} for batch_size={batch_size}, '
-                f"got {', '.join(map(str, sorted(lengths)))} and {len(index)}"
-            )
-        real = np.ones(len(index), bool)
-        rows = jax.tree.map(
-            lambda a: np.pad(a, [(0, most - len(a))] + [(0, 0)] * (a.ndim - 1)), [inputs, index, real]
-        )
+            what = f'batches must have as many "inputs" as "index", at most {most} of {batch_size=}'
+            raise ValueError(f"{what}, got {', '.join(map(str, sorted(lengths)))} and {len(index)}")
+        given = [inputs, index, np.ones(len(index), bool)]
+        rows = jax.tree.map(lambda a: np.pad(a, [(0, most - len(a))] + [(0, 0)] * (a.ndim - 1)), given)
         if sharding is not None:
             rows = jax.tree.map(lambda a: jax.make_array_from_process_local_data(sharding, a), rows)
         found = _features(function, rows[0])

@@ -47,10 +47,8 @@ def linear_probe(
         of_class = rng.permutation(np.flatnonzero(y == c))
         held_out[of_class[: len(of_class) // 5]] = True
     if not held_out.any():
-        raise ValueError(
-            "train_labels must have 5 rows of some class, so that a fifth can be held out to choose the "
-            f"penalty, got {len(y)} rows of {len(np.unique(y))} classes"
-        )
+        why, got = "so that a fifth can be held out", f"{len(y)} rows of {len(np.unique(y))} classes"
+        raise ValueError(f"train_labels must have 5 rows of some class, {why}, got {got}")
     best, best_score = float(max(penalties)), -1.0
     weights: np.ndarray | None = None
     strongest_first = sorted(penalties, reverse=True)  # each fit starts from the previous penalty's
@@ -120,13 +118,13 @@ def draw_labels(
     of_class = [np.flatnonzero(labels == c) for c in range(num_classes)]
     for c, rows in enumerate(of_class):
         if len(rows) < labels_per_class:
-            raise ValueError(
-                f"train_labels must have {labels_per_class} rows of every class, got {len(rows)} of class {c}"
-            )
-    rngs = [np.random.default_rng((seed, draw)) for draw in range(draws)]
-    return np.stack(
-        [np.hstack([rng.permutation(rows)[:labels_per_class] for rows in of_class]) for rng in rngs]
-    )
+            what = f"train_labels must have {labels_per_class} rows of every class"
+            raise ValueError(f"{what}, got {len(rows)} of class {c}")
+    drawn = []
+    for draw in range(draws):
+        rng = np.random.default_rng((seed, draw))
+        drawn.append(np.hstack([rng.permutation(rows)[:labels_per_class] for rows in of_class]))
+    return np.stack(drawn)
 
 
 def knn_accuracy(train: Rows, test: Rows, *, num_classes: int, k: int, temperature: float) -> float:
@@ -213,13 +211,11 @@ def checked_rows(
     """float32 features, `width` each, and int32 labels; raises `ValueError` if invalid."""
     features, labels = np.asarray(features), np.asarray(labels)
     if features.ndim != 2 or 0 in features.shape or not jnp.issubdtype(features.dtype, jnp.floating):
-        raise ValueError(
-            f"{split}_features must be non-empty floating (n, d), got {features.dtype}{list(features.shape)}"
-        )
+        got = f"{features.dtype}{list(features.shape)}"
+        raise ValueError(f"{split}_features must be non-empty floating (n, d), got {got}")
     if width is not None and features.shape[1] != width:
-        raise ValueError(
-            f"train_features and test_features must be equally wide, got {features.shape[1]} for {split} and {width}"
-        )
+        got = f"{features.shape[1]} for {split} and {width}"
+        raise ValueError(f"train_features and test_features must be equally wide, got {got}")
     _checks.labels(f"{split}_labels", labels, len(features), num_classes)
     if not np.isfinite(features).all():
         raise ValueError(f"{split}_features must be finite: {np.sum(~np.isfinite(features))} are not")

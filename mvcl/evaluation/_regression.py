@@ -14,15 +14,7 @@ import optax
 
 from mvcl import _checks, _files
 from mvcl._progress import during
-from mvcl.evaluation._evaluation import (
-    Arrays,
-    Augmented,
-    Evaluation,
-    Result,
-    Rows,
-    Splits,
-    averaged,
-)
+from mvcl.evaluation._evaluation import Arrays, Augmented, Evaluation, Result, Rows, Splits, averaged
 from mvcl.evaluation._probe import descend, deviations
 
 _ERRORS = ("MAE", "validation MAE")  # less is better
@@ -277,9 +269,8 @@ class Regression(Evaluation):
 
     def check(self, splits: Splits) -> None:
         if names := splits["train"].class_names:
-            raise ValueError(
-                f"evaluation:regression needs scores, got {len(names)} classes; use evaluation:classification"
-            )
+            use = "use evaluation:classification"
+            raise ValueError(f"evaluation:regression needs scores, got {len(names)} classes; {use}")
 
     def measure(self, features: Arrays, splits: Splits) -> list[Result]:
         rows = {name: (features[name], splits[name].labels) for name in features}
@@ -310,10 +301,8 @@ class Predictions(Evaluation):
     def check(self, splits: Splits) -> None:
         names = splits["train"].class_names
         if names != splits["test"].class_names:
-            raise ValueError(
-                f"evaluation:predictions needs the same classes in train and test, got {len(names)} and "
-                f"{len(splits['test'].class_names)}"
-            )
+            got = f"{len(names)} and {len(splits['test'].class_names)}"
+            raise ValueError(f"evaluation:predictions needs the same classes in train and test, got {got}")
 
     def measure(self, features: Arrays, splits: Splits) -> list[Result]:
         """Accuracy of the class with the largest of the (N, classes) outputs; without classes, the measures of the

@@ -125,10 +125,9 @@ def _by_view(features: np.ndarray, split: data.Split) -> np.ndarray:
     """(n, k d) features, side by side, as (k, n, d) unit vectors."""
     k = len(split.spec.shapes)
     if features.shape[1] % k:
-        raise ValueError(
-            f"evaluation:retrieval needs features of one length for each of {k} views, got {features.shape[1]} in all; "
-            "use evaluation.features=head_views, or encoders of one width"
-        )
+        what = f"evaluation:retrieval needs features of one length for each of {k} views"
+        use = "use evaluation.features=head_views, or encoders of one width"
+        raise ValueError(f"{what}, got {features.shape[1]} in all; {use}")
     z = jnp.asarray(features).reshape(len(features), k, -1).swapaxes(0, 1)
     return np.asarray(_numerics.unit(z))
 

@@ -104,11 +104,6 @@ def kind(node: Mapping[str, Any]) -> str:
     return path.rpartition(".")[2] if path.startswith("mvcl.") else path
 
 
-def _need(holds: bool | np.bool_, message: str) -> None:
-    if not holds:
-        raise ValueError(message)
-
-
 def _classes(data: Mapping[str, np.ndarray], labels: np.ndarray) -> list[str]:
     names = dict(enumerate(data.get("class_names", ())))
     return [str(names.get(label, f"class {label}")) for label in labels]
@@ -116,7 +111,8 @@ def _classes(data: Mapping[str, np.ndarray], labels: np.ndarray) -> list[str]:
 
 def _log(file: Path) -> pd.DataFrame:
     rows = [row for row in training.read_log(file) if "step" in row]
-    _need(bool(rows), "no line has a step")
+    if not rows:
+        raise ValueError("no line has a step")
     # A number that was not finite is infinite here; nothing is what a step has not.
     known = ({k: v for k, v in row.items() if type(v) in (int, float)} for row in rows)
     numbers = [{k: math.inf if v != v else v for k, v in row.items()} for row in known]
@@ -130,21 +126,16 @@ def runs(folder: str | Path = "runs") -> pd.DataFrame:
     for place in (file.parent for file in sorted(_buckets.path(folder).rglob("config.json"))):
         file, row = place / "evaluation.json", training.flatten(_files.read_json(place / "config.json"))
         results = _evaluation(file)["evaluation"] if file.is_file() else pd.DataFrame(columns=_RESULT)
-        named = results["column"].where(
-            results["row"] == "trained encoder", results["row"] + ": " + results["column"]
-        )
+        every, whose = results["column"], results["row"]
+        named = every.where(whose == "trained encoder", whose + ": " + every)
         found[str(place)] = dict(zip(named, results["value"])) | row
     return pd.DataFrame.from_dict(found, orient="index")
 
 
 def curves(folder: str | Path = "runs") -> pd.DataFrame:
     """What the runs in a folder and below have logged, by run and step."""
-    files = sorted(_buckets.path(folder).rglob("metrics.jsonl"))
-    return (
-        pd.concat({str(file.parent): _log(file) for file in files}, names=["run"])
-        if files
-        else pd.DataFrame()
-    )
+    found = {str(f.parent): _log(f) for f in sorted(_buckets.path(folder).rglob("metrics.jsonl"))}
+    return pd.concat(found, names=["run"]) if found else pd.DataFrame()
 
 
 def _refreshes(file: Path) -> dict[str, tuple[list[int], np.ndarray]]:
@@ -154,8 +145,9 @@ def _refreshes(file: Path) -> dict[str, tuple[list[int], np.ndarray]]:
         if of:
             arrays = np.array(list(of.values()))
             fit = arrays.ndim == 3 and arrays.size > 0 and arrays.dtype.kind in kinds
-            fit = fit and (name == "clusters" or arrays.shape[1] == arrays.shape[2])
-            _need(fit, f"{name} must be a matrix at each step, got {arrays.dtype}{arrays.shape[1:]}")
+            if not fit or (name != "clusters" and arrays.shape[1] != arrays.shape[2]):
+                got = f"{arrays.dtype}{arrays.shape[1:]}"
+                raise ValueError(f"{name} must be a matrix at each step, got {got}")
             found[name] = (list(of), arrays)
     return found
 
@@ -163,8 +155,8 @@ def _refreshes(file: Path) -> dict[str, tuple[list[int], np.ndarray]]:
 def _time(file: Path) -> str:
     """`1h06m: training 75.0 % (50m00s), ...`, the longest phase first; empty without any."""
     seconds = {phase: float(seconds) for phase, seconds in _files.read_json(file).items()}
-    fit = all(0 <= s < 1e12 for s in seconds.values())
-    _need(fit, f"seconds must be finite and not negative, got {seconds}")
+    if not all(0 <= s < 1e12 for s in seconds.values()):
+        raise ValueError(f"seconds must be finite and not negative, got {seconds}")
     whole, longest = sum(seconds.values()), sorted(seconds.items(), key=lambda phase: -phase[1])
     parts = [f"{phase} {100 * of / whole:.1f} % ({duration(of)})" for phase, of in longest if of > 0]
     return f"{duration(whole)}: {', '.join(parts)}" if seconds else ""
@@ -200,12 +192,12 @@ def _views(file: Path) -> list[tuple[str, list[tuple[str, str, bool, int]]]]:
 def _embeddings(file: Path) -> tuple[np.ndarray, np.ndarray, list[str]]:
     data = _files.read_npz(file)
     features, labels = data["features"], data["labels"]
-    fit = features.ndim == 2 and features.dtype.kind == "f" and 0 not in features.shape
-    _need(fit, f"features must be floating (n, d), got {features.dtype}{features.shape}")
-    fit = labels.shape == features.shape[:1] and labels.dtype.kind in "iu"
-    _need(fit, f"labels must be {len(features)} integers, got {labels.dtype}{labels.shape}")
-    finite = np.isfinite(features)
-    _need(finite.all(), f"{np.sum(~finite)} of the features are not finite")
+    if features.ndim != 2 or features.dtype.kind != "f" or 0 in features.shape:
+        raise ValueError(f"features must be floating (n, d), got {features.dtype}{features.shape}")
+    if labels.shape != features.shape[:1] or labels.dtype.kind not in "iu":
+        raise ValueError(f"labels must be {len(features)} integers, got {labels.dtype}{labels.shape}")
+    if bad := np.sum(~np.isfinite(features)):
+        raise ValueError(f"{bad} of the features are not finite")
     known, places = np.unique(labels, return_inverse=True)
     return features, places, _classes(data, known)
 
@@ -227,5 +219,6 @@ def _geometry(file: Path) -> dict[str, Any]:
             "alignment": np.array(plain["alignment"], float).reshape(len(views), len(views)),  # null: NaN
             **{key: np.ravel(plain[key]).astype(float) for key in ("positives", "negatives")},
         }
-    _need(bool(outputs), "it has no outputs")
+    if not outputs:
+        raise ValueError("it has no outputs")
     return {name: kind(content[name]) for name, kind in _GEOMETRY.items()} | {"outputs": outputs}

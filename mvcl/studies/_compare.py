@@ -55,9 +55,8 @@ def compare(
     """
     named = objectives if isinstance(objectives, Mapping) else {losses.name(of): of for of in objectives}
     if not named or len(named) < len(objectives):
-        raise ValueError(
-            f"objectives must be functions of different names, or a dict, got {list(objectives)}"
-        )
+        got = list(objectives)
+        raise ValueError(f"objectives must be functions of different names, or a dict, got {got}")
     grid, place = dict(levels or {}), Path(folder)
     cells = [
         trained(

@@ -108,12 +108,11 @@ def look(place: Place) -> Look:
         record = _files.read_json(file)
         if "error" in record:
             return Look("failed", record, (str(record["error"]),))
-        before, now = (
-            training.digests(record["task"]),
-            training.digests(place.task),
-        )  # of code that it uses now
-        old, new = (training.flatten(task) for task in (record["task"], place.task))
+        tasks = (record["task"], place.task)
+        before, now = map(training.digests, tasks)
+        old, new = map(training.flatten, tasks)
         reasons = training.differences(old, new, _FREE)
+        # Of the code that it uses now.
         reasons += [f"{name} has changed" for name in sorted(now) if before.get(name) != now[name]]
     return Look("stale" if reasons else "finished", record, tuple(reasons))
 

@@ -115,9 +115,7 @@ class Encoder:
             self._runs[output] = dataclasses.replace(self.run, config=config, program=program)
         run = self._runs[output]
         size = run.config.evaluation.batch_size
-        if (
-            not split.spec.given
-        ):  # few images are a small batch; of tables a row is the same, whatever is beside it
+        if not split.spec.given:  # few are a small batch; a row of a table is the same, whatever is beside it
             size = min(1 << (len(split) - 1).bit_length(), size)
         config = replace_at(run.config, ("evaluation", "batch_size"), size)
         run = dataclasses.replace(run, config=config, splits={"given": split})

@@ -178,9 +178,8 @@ def _at_rates(rates: tuple[str, ...]) -> Rule:
         values = jax.tree_util.tree_map_with_path(factor, tree)
         if lacking := [part for part, _ in pairs if part not in found]:
             names = {jax.tree_util.keystr(path[:2]) for path, _ in jax.tree_util.tree_leaves_with_path(tree)}
-            raise ValueError(
-                f"optimizer.rates: no parameter is of {lacking[0]!r}; there are {', '.join(sorted(names))}"
-            )
+            there = ", ".join(sorted(names))
+            raise ValueError(f"optimizer.rates: no parameter is of {lacking[0]!r}; there are {there}")
         return values
 
     def update(updates: Any, state: Any, params: Any = None) -> Any:

@@ -44,12 +44,10 @@ class Program:
     head: int
     rows: Callable[[Any], jax.Array]  # (b, d): images as the encoder sees them, or all given views
     learning_rate: optax.Schedule
-    chance: (
-        Callable[[], jax.Array] | None
-    )  # level of the objective; None if the method minimises something else
-    restart: Callable[
-        [State, tuple[str, ...]], State
-    ]  # new moments of the optimiser for some parts of the parameters
+    # Level of the objective; None if the method minimises something else.
+    chance: Callable[[], jax.Array] | None
+    # New moments of the optimiser for some parts of the parameters.
+    restart: Callable[[State, tuple[str, ...]], State]
 
 
 def evaluated(state: State) -> tuple[Any, Any]:
@@ -296,14 +294,12 @@ def rows_per_device(config: Config, examples: int, mesh: Mesh, learner: methods.
         raise ValueError(f"train.batch_size must be at most the {examples} training examples, got {n}")
     last, size = examples % n if last_batch else 0, mesh.size
     for count, batch in ((n, "a batch"), (last, "the last batch of an epoch")):
-        own = count % size > 0 and (
-            isinstance(config.method, methods.Supervised) or not models.counts_rows(learner.abstract)
-        )
-        if own or (count % size and (last_batch or group is not None)):
-            needs = ", as method supervised and batch statistics of groups or other packages need"
-            why = needs if own else ""
-            what = f"{batch} of {count} examples does not divide over {size} devices{why}"
-            raise ValueError(f"{what}; use --mesh.data 1, or another --train.batch-size than {n}")
+        if count % size:
+            own = isinstance(config.method, methods.Supervised) or not models.counts_rows(learner.abstract)
+            needs = ", as method supervised and batch statistics of groups or other packages need" * own
+            if own or last_batch or group is not None:
+                what = f"{batch} of {count} examples does not divide over {size} devices{needs}"
+                raise ValueError(f"{what}; use --mesh.data 1, or another --train.batch-size than {n}")
         if group is not None and (rows := count // size) % group:
             what = f"train.group must divide the {rows} examples of a device's part of {batch}, got {group}"
             raise ValueError(f"{what}; use fewer devices with --mesh.data, or a larger --train.batch-size")
