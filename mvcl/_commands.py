@@ -95,7 +95,10 @@ def _train(
 
     if jax.process_index() == 0:
         if seeds > 1:
-            _write_results(folder / "results.json", rows)
+            from mvcl import _files
+
+            text = json.dumps(rows, indent=1, default=dataclasses.asdict)
+            _files.write_whole(folder / "results.json", text + "\n")
         with _progress.during("writing the report"):
             written = page()
         print(f"\n{evaluation.evaluation_table(rows)}\n\nreport: {written}")
@@ -126,19 +129,14 @@ def finetune(arguments: list[str]) -> None:
         """`finetune` of a config.
 
         Args:
-          workdir: Folder of results.json and of one run per seed. Repeating the command resumes the runs. None:
-            RUN/finetune for the run's own data, RUN/finetune_DATA for other data (RUN/finetune_transfer_food101).
-          seeds: Number of runs; their mean and standard deviation are reported.
+          workdir: Folder of the runs, as that of `mvcl train`. Repeating the command resumes them. None: RUN/finetune
+            for the run's own data, RUN/finetune_DATA for other data (RUN/finetune_transfer_food101).
+          seeds: Number of runs; of more than one results.json has mean and standard deviation.
         """
         from mvcl import data
 
-        start()
         name = "finetune" if config.data == base.data else f"finetune_{data.folder_name(config.data)}"
-        out = folder / name if workdir is None else _buckets.path(workdir)
-        results = training.train_seeds(config, out, seeds)["trained encoder"]
-        _write_results(out / "results.json", results)
-        table = evaluation.evaluation_table({"fine-tuned": results})
-        print(f"\n{table}\n\nresults: {out / 'results.json'}")
+        _train(config, workdir=workdir or folder / name, seeds=seeds, distributed=training.Distributed())
 
     what = "Fine-tune the encoder of a run on labelled images."
     training.with_config(finetuned, base, f"finetune {run}", rest, what)
@@ -196,44 +194,40 @@ def compare(arguments: list[str]) -> int:
     NAME is an objective of the project or FILE.py:FUNCTION. The other options are those of `mvcl train CONFIG`.
     Repeating the command keeps finished runs; the page, with its files, is in DIR (runs/compare/CONFIG).
     """
-    name, rest = first(arguments, "mvcl compare CONFIG --objectives NAME NAME"), arguments[1:]
-    given: dict[str, list[str]] = {"--objectives": [], "--set": []}
-    for flag, words in given.items():
-        while flag in rest:
-            start_of = rest.index(flag)
-            end = next((i for i in range(start_of + 1, len(rest)) if rest[i].startswith("--")), len(rest))
-            words += rest[start_of + 1 : end]
-            rest = rest[:start_of] + rest[end:]
+    name = first(arguments, "mvcl compare CONFIG --objectives NAME NAME")
 
     def compared(
         config: Annotated[training.Config, tyro.conf.arg(name="")],
         *,
+        objectives: tuple[str, ...],
+        levels: Annotated[tuple[str, ...], tyro.conf.arg(name="set")] = (),
         seeds: int = 3,
         workdir: Path | None = None,
     ) -> int:
         """`compare` of a config.
 
         Args:
+          objectives: Objectives of the project, or FILE.py:FUNCTION.
+          levels: FIELD=VALUE,VALUE: every combination is trained.
           seeds: Runs of each objective.
           workdir: Folder of the page; None: runs/compare/CONFIG.
         """
         start()
-        objectives = {text: _objective(config, text) for text in given["--objectives"]}
-        levels: dict[str, Any] = {}
-        for text in given["--set"]:
-            field, _, values = text.partition("=")
-            options = [[f"--{field}", value] for value in values.split(",")]
+        named = {text: _objective(config, text) for text in objectives}
+        values: dict[str, Any] = {}
+        for text in levels:
+            option, _, given = text.partition("=")
+            options = [[f"--{option}", value] for value in given.split(",")]
             read = [training.with_config(_config, config, "compare --set", of) for of in options]
-            levels[field.replace("-", "_")] = [
-                operator.attrgetter(field.replace("-", "_"))(of) for of in read
-            ]
+            field = option.replace("-", "_")
+            values[field] = [operator.attrgetter(field)(of) for of in read]
         shown = shlex.join(["mvcl", "compare", *arguments])
         folder = workdir or Path("runs/compare") / Path(name.replace(":", "-")).stem
-        found = studies.compare(config, objectives, folder, seeds=seeds, levels=levels, command=shown)
+        found = studies.compare(config, named, folder, seeds=seeds, levels=values, command=shown)
         print(f"\n{Path(found.attrs['page']).read_text()}\npage: {found.attrs['page']}")
         return int(found.attrs["failed"] > 0)
 
-    return int(training.with_config(compared, training.load(name), f"compare {name}", rest))
+    return int(training.with_config(compared, training.load(name), f"compare {name}", arguments[1:]))
 
 
 def _config(config: Annotated["training.Config", tyro.conf.arg(name="")]) -> "training.Config":
@@ -313,9 +307,3 @@ def configs(*, copy: str | None = None, out: Path | None = None) -> None:
         width = max(map(len, found), default=0)
         for variant, text in found.items():
             print(f"    {variant:<{width}}  {text}")
-
-
-def _write_results(file: Path, results: Any) -> None:
-    from mvcl import _files
-
-    _files.write_whole(file, json.dumps(results, indent=1, default=dataclasses.asdict) + "\n")

@@ -114,8 +114,9 @@ class DomainNet:
         def split(part: str) -> Split:
             numbers, encoded, name = lists[part]
             rows, labels = select(numbers, names, kept)
-            of, named = (lambda row: encoded(rows[row])), (lambda row: name(rows[row]))
-            return image_split(labels, kept, of, named, part, _IMAGE)
+            return image_split(
+                labels, kept, lambda row: encoded(rows[row]), lambda row: name(rows[row]), part, _IMAGE
+            )
 
         splits, size = {part: split(part) for part in lists}, self.classes_per_draw
         return by_domain(splits, seen, self.held_out, size=size, seed=self.draw_seed)

@@ -63,9 +63,9 @@ class Folder:
             parts = {part: _image_files(folder) for part, folder in found.items()}
         test = parts.get("test", parts.get("val"))
         if test is None:
-            whole = {c: (v, held_out(len(v), self.test_share)) for c, v in parts["train"].items()}
-            test = {c: [f for f, out in zip(*both) if out] for c, both in whole.items()}
-            parts["train"] = {c: [f for f, out in zip(*both) if not out] for c, both in whole.items()}
+            files = {c: (v, held_out(len(v), self.test_share)) for c, v in parts["train"].items()}
+            test = {c: [f for f, out in zip(*both) if out] for c, both in files.items()}
+            parts["train"] = {c: [f for f, out in zip(*both) if not out] for c, both in files.items()}
         names = keep(tuple(parts["train"]), self.classes)
         if extra := sorted(test.keys() - parts["train"].keys()):
             raise ValueError(f"the test split of {root} has classes that train lacks: {', '.join(extra[:5])}")
@@ -92,7 +92,7 @@ def _listed(root: Path, table: Path) -> dict[str, dict[str, list[Path]]]:
 
     place = next((file for file in (table, root / table) if file.is_file()), None)
     if place is None:
-        raise ValueError(f"data.labels must be a table of the images' classes, and {table} is not there")
+        raise ValueError(f"data.labels must be a table of the images' classes; {table} does not exist")
     rows = _frames.read_table(place)
     named, usual = {str(name).lower(): name for name in rows}, (_FILE_NAMES, _tables.LABEL_NAMES)
     columns = [next((named[name] for name in names if name in named), None) for names in usual]

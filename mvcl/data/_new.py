@@ -29,7 +29,7 @@ def new_rows(
     """
     place = _buckets.local_copy(path)
     if not place.exists():
-        raise ValueError(f"--data.path must be a file or folder of new rows, and {path!r} is not there")
+        raise ValueError(f"--data.path must be a file or folder of new rows; {path!r} does not exist")
     if spec.given and hasattr(source, "path") and not isinstance(source, _tables.Tables):
         return dict(dataclasses.replace(source, path=path).open())  # type: ignore[type-var]
     labels: Any = ()

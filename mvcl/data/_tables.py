@@ -13,8 +13,8 @@ from mvcl.data import _frames
 from mvcl.data._features import Raw, Scaling, check_distinct, chosen, splits_of
 from mvcl.data._splits import ExampleSpec, Outline, Split
 
-LABEL_NAMES = ("labels", "label", "y", "gt", "gnd", "truth", "truelabel", "y_true", "target", "targets")
-LABEL_NAMES += ("class",)
+LABEL_NAMES: tuple[str, ...] = ("labels", "label", "y", "gt", "gnd", "truth", "truelabel", "y_true")
+LABEL_NAMES += ("target", "targets", "class")
 _ID_NAMES = ("id", "ids", "sample_id", "sample", "index")
 _CELL_NAMES = ("x", "data", "views", "view", "fea", "features")
 _SUFFIXES = (".mat", ".npz", ".csv", ".parquet")

@@ -74,7 +74,7 @@ def choose_all(config: Config, arguments: Sequence[str]) -> tuple[Config, list[s
     for before, argument in zip(["", *arguments], arguments):
         field, colon, name = argument.partition(":")
         field = field.replace("-", "_")  # as options are spelt: views.local-policy
-        is_value = before.startswith("--") and field not in CHOICES
+        is_value = (before.startswith("--") and field not in CHOICES) or field.endswith(".py")
         if argument.startswith("-") or not colon or is_value:
             rest.append(argument)
         else:
