@@ -15,8 +15,8 @@ from mvcl import _configs, training
 HEADER = """# The papers' recipes
 
 One config for each experiment, under its author's name: AUTHOR/NAME, or a variant of it, AUTHOR/NAME:VARIANT. The first
-lines of the file give its commands. `mvcl train CONFIG --dry-run` prints what it costs, for the number of devices
-there are; the table is made by `python -m benchmarks.recipes --write docs/how_to/recipes.md`, on one CPU device in
+lines of the file give its commands. `mvcl train CONFIG --dry-run` prints its cost on the devices at
+hand; the table is made by `python -m benchmarks.recipes --write docs/how_to/recipes.md`, on one CPU device in
 float32 (bfloat16 where the recipe asks for it), for data of their published size. FLOPs and bytes are those of one step
 with the global batch of the recipe, from XLA's analysis of the compiled program, which counts the iterations of a loop,
 such as a solver's, once. Relative compute is Shidani 2024, Eq. 29: encoder passes by those of 128 epochs of two views.

@@ -2,10 +2,12 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from mvcl.data import _frames
 from mvcl.data._features import Scaling, classes_of, filled, fit, present_in, scaled
 from mvcl.data._splits import ExampleSpec, Split, in_memory
 
@@ -35,7 +37,8 @@ def split_of_arrays(
     Args:
       given: images (n, H, W) or (n, H, W, C), uint8 or floating in [0, 1], or with `spec` a list of images of any
         sizes; or views: a mapping of names, or a list, of arrays and DataFrames (n, ...), whose rows are the same
-        examples. A view that is None, and rows of NaN, are missing.
+        examples. A view that is None, and rows of NaN, are missing. Columns of a DataFrame go by their names, and one
+        of texts becomes a column of 0 and 1 for each text, as in `Tables`.
       labels: (n,) class numbers or names; None: unlabelled.
       mask: (n, k) bool, False where a view is missing; None: as the NaN say.
       spec: specification of the examples, where a network has been built for them.
@@ -47,7 +50,9 @@ def split_of_arrays(
     many = isinstance(given, (Mapping, list, tuple))
     if not (many if spec is None else spec.given):
         return _of_images(given, labels, spec)
-    views, count = _named(given, spec)
+    known = scaling if isinstance(scaling, Mapping) else {}
+    columns = {name: of["columns"] for name, of in known.items() if "columns" in of}
+    views, count = _named(given, spec, columns)
     if isinstance(scaling, Mapping):
         fills = {name: of.get("fill") for name, of in scaling.items() if views[name].ndim == 2}
         views |= {name: filled(views[name], fill) for name, fill in fills.items()}
@@ -58,6 +63,7 @@ def split_of_arrays(
     fitted = scaling
     if not isinstance(fitted, Mapping):
         fitted = fit(fitted, tables, np.stack([here[name] for name in tables], 1)) if tables else {}
+        fitted = {n: of | ({"columns": columns[n]} if n in columns else {}) for n, of in fitted.items()}
     arrays = [scaled(name, view, fitted.get(name), here[name], new=True) for name, view in views.items()]
     numbers, class_names = classes_of(None if labels is None else np.asarray(labels), count)
     there = None if present.all() else present
@@ -65,8 +71,11 @@ def split_of_arrays(
     return in_memory(tuple(arrays), numbers, class_names, scaling=fitted, **options)
 
 
-def _named(given: Any, spec: ExampleSpec | None) -> tuple[dict[str, np.ndarray], int]:
-    """The views by name, floating, those that are missing all NaN; and n."""
+def _named(
+    given: Any, spec: ExampleSpec | None, columns: dict[str, Sequence[str]]
+) -> tuple[dict[str, np.ndarray], int]:
+    """The views by name, floating, those that are missing all NaN; and n. DataFrames have the `columns` of their view;
+    where there are none, those found are added to them."""
     names = () if spec is None else spec.view_names or tuple(f"view {i + 1}" for i in range(spec.views or 0))
     if isinstance(given, Mapping):
         found = {str(name): view for name, view in given.items() if view is not None}
@@ -81,6 +90,10 @@ def _named(given: Any, spec: ExampleSpec | None) -> tuple[dict[str, np.ndarray],
         raise ValueError(f"there is no view {unknown[0]!r}; the views are {', '.join(names)}")
     views = {}
     for name, view in found.items():
+        if hasattr(view, "iloc") and np.ndim(view) == 2:  # a DataFrame
+            view, columns[name] = _frames.numbers(
+                view, Path(f"view {name}"), columns.get(name, ()), gaps=True
+            )
         array = np.asarray(view)
         if array.dtype.kind not in "biuf" or array.ndim < 2:
             raise ValueError(f"view {name} must be numbers (n, ...), got {array.dtype} {array.shape}")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -20,9 +21,16 @@ __all__ = ["all_pairs", "cross_pairs", "mean_pair", "one_vs_rest"]
 
 def _loss_of(measured: Callable[..., Measured]) -> Loss:
     """The loss without the measures, which `declare` finds below it."""
+    operands = [
+        p.name for p in inspect.signature(measured).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD
+    ]
 
     @functools.wraps(measured)
     def loss(*views: ArrayLike, **options: Any) -> jax.Array:
+        if len(views) == 1 and not {*operands[1:]} <= {*options}:
+            raise ValueError(
+                f"the loss compares {' and '.join(operands)}, (m, n, d) each; of views z (k, n, d): loss(z[:1], z[1:])"
+            )
         return measured(*views, **options)[0]
 
     return loss

@@ -65,6 +65,8 @@ class Supervised:
     def build(self, spec: Specification) -> Learner:
         spec.whole_batch("supervised")
         spec.one_size("supervised", "each view is an example of one batch")
+        if spec.classes == 1:
+            raise ValueError("method supervised needs labels of at least 2 classes; the data have none")
         _checks.fields("method", self, mixup="[0, inf)", cutmix="[0, inf)", label_smoothing="[0, 1)")
         if (self.mixup or self.cutmix) and (spec.given or not spec.classes):
             raise ValueError("method.mixup and method.cutmix need labelled images")

@@ -134,8 +134,13 @@ def runs(folder: str | Path = "runs") -> pd.DataFrame:
 
 def curves(folder: str | Path = "runs") -> pd.DataFrame:
     """What the runs in a folder and below have logged, by run and step."""
-    found = {str(f.parent): _log(f) for f in sorted(_buckets.path(folder).rglob("metrics.jsonl"))}
-    return pd.concat(found, names=["run"]) if found else pd.DataFrame()
+    files = sorted(_buckets.path(folder).rglob("metrics.jsonl"))
+    logs = {
+        str(file.parent): _log(file)
+        for file in files
+        if any("step" in row for row in training.read_log(file))
+    }
+    return pd.concat(logs, names=["run"]) if logs else pd.DataFrame()
 
 
 def _refreshes(file: Path) -> dict[str, tuple[list[int], np.ndarray]]:

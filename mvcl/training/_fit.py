@@ -1,6 +1,8 @@
 """From arrays to an encoder: a config for their shapes, trained by `train`."""
 
+import dataclasses
 import tempfile
+import typing
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -8,7 +10,7 @@ from typing import Any
 
 from mvcl import augment, data, losses, methods, models
 from mvcl.data import Memory
-from mvcl.training import _arguments
+from mvcl.training import _arguments, _serialise
 from mvcl.training._config import Config, Train, Views
 from mvcl.training._encoder import Encoder, open_encoder
 from mvcl.training._train import Hook, train
@@ -44,9 +46,18 @@ def fit(
         (method multi_encoder); and nothing is evaluated. These defaults are ours.
 
     Raises:
+      TypeError: an argument is not known.
       ValueError: arrays, mask or fields are invalid, or the folder is of another config or of other arrays.
       Diverged, Interrupted: as `train`.
     """
+    types = typing.get_type_hints(Config)
+    own = [name for name in types if name not in ("data", "objective")]
+    for name, value in fields.items():
+        if name not in own:
+            takes = f"labels, mask, scaling, workdir, hooks and {', '.join(own)}"
+            raise TypeError(f"mvcl.fit has no argument {name!r}; it takes {takes}")
+        _serialise.check(name, value, types[name])
+        _serialise.checked(value)
     kinds: Any = scaling
     if hasattr(given, "cast_column"):
         split = data.split_of_dataset(given)
@@ -73,9 +84,11 @@ def _suited(split: data.Split, fields: dict[str, Any]) -> dict[str, Any]:
         "train": Train(evaluate_every=0),
     }
     if spec.given:
-        encoder = fields.get("encoder")
-        encoders = tuple(encoder or models.ByShape().of(shape) for shape in spec.view_shapes)
-        return found | {"method": methods.MultiEncoder(encoders=encoders)}
+        encoder, method = fields.get("encoder"), fields.pop("method", methods.MultiEncoder())
+        if getattr(method, "encoders", None) == ():
+            encoders = tuple(encoder or models.ByShape().of(shape) for shape in spec.view_shapes)
+            method = dataclasses.replace(method, encoders=encoders)
+        return found | {"method": method}
     own: dict[str, Any] = {"mean": (0.5,), "std": (0.5,)}
     policies = {1: augment.digits(0), 3: augment.moco_v2(0, **own)}
     policy = policies.get(spec.channels, augment.Policy(0, **own))  # crops and flips

@@ -39,6 +39,7 @@ def test_intervals_of_shares_and_runs_that_are_kept(trained, tmp_path):
     assert sorted(mvcl.runs(tmp_path / "cells")["k-NN"]) == pytest.approx(
         2 * [0.88] + 2 * [0.9] + 2 * [0.98] + 2 * [1]
     )
+    (tmp_path / "metrics.jsonl").touch()  # of a run that has logged nothing
     assert (mvcl.curves(tmp_path)["loss"] == 0.5).all()
     page = (tmp_path / "a" / "compare.md").read_text()
     assert "| mv_infonce | 4 | 95.0 [31.5, 100.0] |" in page

@@ -3,6 +3,7 @@
 import dataclasses
 
 import numpy as np
+import pandas as pd
 import pytest
 from parametrize import some
 
@@ -73,6 +74,32 @@ def test_fits_views_of_arrays_with_missing_ones(tmp_path, rng):
         mvcl.fit({"text": t + rng.normal(size=6), "image": i}, "mv_dhel", **options)
     with pytest.raises(ValueError, match="no view 'txt'; the views are text, image"):
         encoder({"txt": t})
+
+
+def test_columns_of_a_frame_go_by_name_and_texts_are_encoded(rng):
+    table = pd.DataFrame(rng.normal(size=(30, 2)), columns=["x", "y"]).assign(sex=["f", "m", "f"] * 10)
+    other = pd.DataFrame(rng.normal(size=(30, 3)))
+    options = {"encoder": models.MLP(widths=(4,)), "train": Train(steps=1), "mesh": Mesh(data=1)}
+    encoder = mvcl.fit({"a": table, "b": other}, "mv_dhel", **options)
+    z = encoder({"a": table, "b": other})
+    turned = encoder({"a": table[["sex", "y", "x"]].iloc[:9], "b": other[:9]})
+    np.testing.assert_allclose(turned, z[:9], atol=1e-6)
+    with pytest.raises(ValueError, match="view a must have the columns of the training data; it lacks sex=f"):
+        encoder({"a": table[["x", "y"]], "b": other})
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "message"),
+    [
+        ({"y": 1}, TypeError, "no argument 'y'; it takes labels, mask"),
+        ({"train": {"steps": 3}}, ValueError, "train is .* not of type Train"),
+        ({"train": Train(steps="3")}, ValueError, "steps is '3', not of type int"),  # type: ignore[arg-type]
+        ({"method": methods.Supervised()}, ValueError, "needs labels of at least 2 classes"),
+    ],
+)
+def test_fit_raises(rng, fields, error, message):
+    with pytest.raises(error, match=message):
+        mvcl.fit({"a": rng.normal(size=(9, 4)), "b": rng.normal(size=(9, 4))}, **fields)
 
 
 @pytest.mark.exhaustive
