@@ -29,7 +29,8 @@ import jax
 from benchmarks import accelerator_cases as cases
 from benchmarks import accelerator_measure as measure
 from benchmarks import accelerator_page as pages
-from benchmarks import released
+from benchmarks import released, transport
+from benchmarks.harness import parser_of
 from mvcl import _files, training
 
 PARTS = tuple(pages.TABLES)
@@ -48,24 +49,11 @@ def names(size: cases.Size) -> list[str]:
 
 
 def read(path: Path, size: str) -> Record:
-    """What was measured so far; of a file that is not there, nothing.
-
-    Raises:
-      ValueError: the file is damaged, or not a record.
-    """
+    """What was measured so far; of a file that is not there, nothing. `ValueError` names a damaged file."""
     if not path.is_file():
         return {"size": size, "device": None, "pieces": {}}
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        if record["size"] == size and {type(p) for p in record["pieces"].values()} <= {dict}:
-            return record | {"device": record["device"]}
-        reason = f"it is not of size {size!r}, or its pieces are not objects"
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        reason = f"{type(error).__name__}: {error}"
-    raise ValueError(
-        f"{path} must be a record of this benchmark, got a damaged or another file ({reason}); put it back from a "
-        "copy, or delete it or choose another --out to measure everything again"
-    )
+    with _files.reading(path, "record of this benchmark"):
+        return json.loads(path.read_text(encoding="utf-8"))
 
 
 def write(path: Path, record: Record) -> None:
@@ -114,7 +102,9 @@ class Slice:
         if part == "losses":
             return measure.of_loss(first, int(second), self.size, self.torch)
         if part == "m3g":
-            return measure.of_transport(int(first), int(second), self.size)
+            n, k = int(first), int(second)
+            dense, rounds = (n, k) in self.size.dense, self.size.rounds
+            return transport.measure_case(n, k, with_ott=dense, rounds=rounds, budget=60.0)
         return measure.of_step(second, first, self.size)
 
     def run(self, name: str) -> None:
@@ -152,9 +142,7 @@ def page(record: Record, size_name: str) -> str:
 
 
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--size", choices=tuple(cases.SIZES), default="full")
     parser.add_argument(
         "--out", type=Path, default=Path("runs/accelerator"), help="folder of record and runs"

@@ -7,9 +7,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from benchmarks import harness, overhead
 from benchmarks import released_cases as released
-from mvcl import augment, data, losses, methods, models, training
-from mvcl.training import CHOICES, AdamW, Config, Train, Views
+from mvcl import augment, data, losses, methods, models, studies
+from mvcl.training import CHOICES
 
 Array = jax.Array
 Floor = Callable[[Array], Any]
@@ -47,23 +48,7 @@ FLOORS: dict[str, Floor] = {
 
 def views_of(name: str) -> int:
     """k, the views at which an objective is measured."""
-    takes = losses.takes(CHOICES["objective"][name]())
-    if takes.operands is losses.Operands.PAIR:
-        return 2
-    return 3 if name == "symile" else takes.views or 4  # symile has n^k tuples
-
-
-def draws(name: str) -> bool:
-    """Whether an objective draws random numbers."""
-    return losses.takes(CHOICES["objective"][name]()).key and name != "symile"
-
-
-def loss_of(name: str) -> Callable[[Array], Array]:
-    """An objective with its default options, of (k, n, d) views."""
-    chosen = CHOICES["objective"][name]()
-    extra = {"key": jax.random.key(0)} if losses.takes(chosen).key else {}
-    loss = losses.on_views(chosen)
-    return lambda z: loss(z, **extra)
+    return 3 if name == "symile" else harness.views_of(CHOICES["objective"][name]())  # symile has n^k tuples
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -135,18 +120,11 @@ def shape_of(name: str, n: int, size: Size) -> tuple[int, int, int]:
     return views_of(name), max(n // 4, 2) if name == "symile" else n, size.width
 
 
-def step_config(objective: losses.Loss, k: int, encoder: str, size: Size) -> tuple[Config, data.Outline]:
-    """A training step of one device: views, the encoder in its precision, a head, the objective, AdamW."""
+def step(objective: losses.Loss, k: int, encoder: str, size: Size) -> Any:
+    """A training step on random images, the encoder in its precision; see `overhead.STEPS`."""
     network, pixels = size.encoders[encoder]
     examples = size.views // k
-    config = Config(
-        views=Views(k=k, policy=size.policy(pixels)),
-        encoder=network,
-        head=models.MLPHead(out=128, norm="batch"),
-        objective=objective,
-        method=methods.Simclr(),
-        optimizer=AdamW(),
-        train=Train(steps=10**6, batch_size=examples, log_every=10**9, evaluate_every=0),
-        mesh=training.Mesh(data=1),
-    )
-    return config, data.Outline(examples, 10, data.ExampleSpec(((pixels, pixels, 3),)))
+    images = data.Synthetic(image_size=pixels, examples=overhead.STEPS.BATCHES * examples, classes=10)
+    changes = {"data": images, "encoder": network, "views.policy": size.policy(pixels), "head.out": 128}
+    config = overhead.config(examples, k, methods.Simclr(), objective)
+    return overhead.STEPS.running(studies.changed(config, {**changes, "train.precision": "auto"}))

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from benchmarks.harness import number
+from benchmarks import harness
+from benchmarks.harness import MIB, number
 
 Piece = Mapping[str, Any]
 NOT_RUN = "not run"
@@ -77,16 +78,16 @@ def of_losses(name: str, found: Piece) -> list[str]:
 
 
 def of_transport(name: str, found: Piece) -> list[str]:
-    _, n, k = name.split()
+    n, k = found["n"], found["k"]
     return [
-        n,
-        k,
-        f"{int(n) ** int(k):.1e}",
+        str(n),
+        str(k),
+        f"{n**k:.1e}",
         f"{found['sweeps']}{'' if found['converged'] else ', not converged'}",
         ratio(found["over_floor"]),
         ratio(found.get("ott_over_ours")),
-        number(found["mib"]),
-        number(found.get("ott_mib")),
+        number(found["bytes"], scale=1 / MIB),
+        number(found.get("ott_bytes"), scale=1 / MIB),
     ]
 
 
@@ -140,21 +141,19 @@ def state(found: Piece) -> str:
 def table(part: str, names: Sequence[str], pieces: Mapping[str, Piece]) -> str:
     """The rows of a part that were measured; those that failed, and how many are left."""
     head, row = TABLES[part]
-    lines = [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
-    rest = " |" * (len(head) - 2)
-    left = 0
+    rows, rest, left = [], [""] * (len(head) - 2), 0
     for name in names:
         found = pieces.get(name, {})
         match state(found):
             case "done":
-                lines.append(f"| {' | '.join(row(name, found['result']))} |")
+                rows.append(row(name, found["result"]))
             case "failed":
-                lines.append(f"| {name.partition(' ')[2]} | failed: {found['failed']} |{rest}")
+                rows.append([name.partition(" ")[2], f"failed: {found['failed']}", *rest])
             case _:
                 left += 1
     if left:
-        lines.append(f"| {left} of {len(names)} rows | {NOT_RUN} |{rest}")
-    return "\n".join(lines)
+        rows.append([f"{left} of {len(names)} rows", NOT_RUN, *rest])
+    return harness.table(head, rows)
 
 
 def machine(record: Mapping[str, Any]) -> str:

@@ -10,9 +10,7 @@ CPU devices, and once more in two processes of two devices each.
 
 import argparse
 import functools
-import os
 import re
-import socket
 import subprocess
 import sys
 import tempfile
@@ -28,8 +26,10 @@ from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from mvcl import losses
+from benchmarks.harness import loss_of, views_of
+from mvcl import losses, training
 
+LAUNCHER = Path(__file__).parents[1] / "launch" / "local.py"
 VIEWS, INSTANCES, FEATURES, INPUTS = 4, 64, 16, 24
 Loss = Callable[..., jax.Array]
 Pair = tuple[np.ndarray, np.ndarray]
@@ -60,21 +60,6 @@ NEEDS: dict[str, Callable[[losses.Takes], bool]] = {
     COLUMNS[4]: lambda takes: takes.block_size,
     COLUMNS[6]: lambda takes: takes.mask,
 }
-
-
-def on_views(name: str) -> Loss:
-    """The objective as a function of (k, n, d) views, with a key where it draws."""
-    objective = OBJECTIVES[name]
-    if losses.takes(objective).key:
-        objective = functools.partial(objective, key=jax.random.key(0))
-    return losses.on_views(objective)
-
-
-def views_of(name: str) -> int:
-    """The number of views that the objective is given."""
-    takes = losses.takes(OBJECTIVES[name])
-    twice = takes.operands in (losses.Operands.MASKED, losses.Operands.FACTORED)
-    return 2 * VIEWS if twice else takes.views or VIEWS
 
 
 def inputs(views: int) -> np.ndarray:
@@ -122,7 +107,8 @@ def micro_batched(loss: Loss, pieces: int) -> Callable[..., Any]:
 
 
 def errors(name: str, two_processes: Pair) -> dict[str, float | None]:
-    takes, loss, k = losses.takes(OBJECTIVES[name]), on_views(name), views_of(name)
+    objective = OBJECTIVES[name]
+    takes, loss, k = losses.takes(objective), loss_of(objective), views_of(objective, VIEWS)
     z, x = jnp.asarray(embeddings(k)), inputs(k)
     expected = gradient(loss)(z)
     mesh, split = data_mesh(), P(None, "data")
@@ -130,7 +116,7 @@ def errors(name: str, two_processes: Pair) -> dict[str, float | None]:
     local = functools.partial(loss, axis_name="data")
     outside = jax.value_and_grad(jax.shard_map(local, mesh=mesh, in_specs=split, out_specs=P()))
     inside = jax.shard_map(jax.value_and_grad(local), mesh=mesh, in_specs=split, out_specs=(P(), split))
-    mask = np.ones((2 if takes.operands is losses.Operands.PAIR else k, INSTANCES), bool)
+    mask = np.ones((k, INSTANCES), bool)
     by_weight = jax.jit(jax.value_and_grad(lambda w, x: loss(jnp.swapaxes(encode(w, x), 0, 1))))
     ways: dict[str, Callable[[], float]] = {
         COLUMNS[0]: lambda: error(gradient(loss)(sharded), expected),
@@ -146,34 +132,26 @@ def errors(name: str, two_processes: Pair) -> dict[str, float | None]:
 
 def in_two_processes(names: list[str]) -> dict[str, Pair]:
     """Value and gradient of each, computed by two processes that hold half of the instances each."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "results.npz"
-        command = [sys.executable, "-m", "benchmarks.agreement", "--out", str(out), "--only", *names]
-        environment = os.environ | {"JAX_PLATFORMS": "cpu"}
-        workers = [
-            subprocess.Popen([*command, "--worker", str(rank), "--port", str(port)], env=environment)
-            for rank in range(2)
-        ]
-        codes = [worker.wait() for worker in workers]
-        if any(codes):
+        command = [sys.executable, str(LAUNCHER), "--processes", "2", "--devices", "2", "--", sys.executable]
+        command += ["-m", "benchmarks.agreement", "--worker", str(out), "--only", *names]
+        if subprocess.run(command).returncode:
             raise SystemExit("a process of the two failed; its message is above")
         with np.load(out) as results:
             return {name: (results[f"{name} value"], results[f"{name} gradient"]) for name in names}
 
 
-def work(rank: int, port: int, out: str, names: list[str]) -> None:
-    jax.config.update("jax_num_cpu_devices", 2)
-    jax.distributed.initialize(f"127.0.0.1:{port}", 2, rank)
+def work(out: str, names: list[str]) -> None:
+    """What a process of the two computes, and the first writes."""
+    training.join()
     sharding = NamedSharding(data_mesh(), P(None, "data"))
-    half = INSTANCES // 2
+    rank, half = jax.process_index(), INSTANCES // 2
     results = {}
     for name in names:
-        rows = embeddings(views_of(name))[:, rank * half : (rank + 1) * half]
+        rows = embeddings(views_of(OBJECTIVES[name], VIEWS))[:, rank * half : (rank + 1) * half]
         z = jax.make_array_from_process_local_data(sharding, rows)
-        value, slope = gradient(on_views(name))(z)
+        value, slope = gradient(loss_of(OBJECTIVES[name]))(z)
         results[f"{name} value"] = np.asarray(value)
         gathered = multihost_utils.process_allgather(jnp.swapaxes(slope, 0, 1), tiled=True)
         results[f"{name} gradient"] = np.swapaxes(np.asarray(gathered), 0, 1)
@@ -217,12 +195,10 @@ def main() -> None:
         "--write", help="Markdown file to write; keeps the rows of objectives that --only leaves out"
     )
     parser.add_argument("--only", nargs="*", default=list(OBJECTIVES), choices=list(OBJECTIVES))
-    parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--out", help=argparse.SUPPRESS)
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker is not None:
-        work(arguments.worker, arguments.port, arguments.out, arguments.only)
+        work(arguments.worker, arguments.only)
         return
     jax.config.update("jax_num_cpu_devices", 8)
     jax.config.update("jax_platforms", "cpu")

@@ -1,18 +1,53 @@
-"""What the benchmarks share: programs that take turns, ratios of the same turns, Markdown tables."""
+"""What the benchmarks share: inputs, programs that take turns, ratios of the same turns, Markdown tables."""
 
+import argparse
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
+
+from mvcl import losses
 
 Seconds = Callable[[int], float]  # of one call, the mean of so many in a row
 MIB = 2**20
 _TURN = 0.02  # seconds of a program's turn at least, if 50 calls take so long
 _CALLS = 50
 _BUDGET = 60.0  # seconds after which programs take no more turns than three
+
+
+def parser_of(text: str | None) -> argparse.ArgumentParser:
+    """A parser of options whose help begins with a module's docstring."""
+    return argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
+def size(text: str) -> tuple[int, int]:
+    """ "n,k" of an option."""
+    n, k = text.split(",")
+    return int(n), int(k)
+
+
+def embeddings(shape: tuple[int, int, int], seed: int = 0) -> np.ndarray:
+    """(k, n, d): k noisy views of n random directions."""
+    rng = np.random.default_rng(seed)
+    return (rng.normal(size=shape[1:]) + 0.5 * rng.normal(size=shape)).astype(np.float32)
+
+
+def views_of(objective: losses.Loss, views: int = 4) -> int:
+    """The number of views that an objective is given, where it can choose `views`."""
+    takes = losses.takes(objective)
+    if takes.operands in (losses.Operands.MASKED, losses.Operands.FACTORED):
+        return 2 * views
+    return 2 if takes.operands is losses.Operands.PAIR else takes.views or views
+
+
+def loss_of(objective: losses.Loss) -> losses.Loss:
+    """An objective as a function of (k, n, d) views, with a key where it draws."""
+    key = {"key": jax.random.key(0)} if losses.takes(objective).key else {}
+    return losses.on_views(partial(objective, **key))
 
 
 def program_of(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[[], Any], float]:

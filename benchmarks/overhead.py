@@ -16,9 +16,7 @@ Convolutions: milliseconds of CPU time, all threads together, of value and gradi
 layers alone and of networks with batch norm. "XLA" has XLA's gradients. PYTHON has torch, in both layouts.
 """
 
-import argparse
 import json
-import statistics
 import subprocess
 from functools import partial
 from pathlib import Path
@@ -28,7 +26,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from benchmarks.harness import timed
+from benchmarks.harness import milliseconds, parser_of, ratio, size, timed
 from mvcl import _configs, augment, data, losses, methods, models, training
 from mvcl.models import _layers
 from mvcl.training import AdamW, Config, Mesh, Train, Views
@@ -93,13 +91,12 @@ def of_size(n: int, k: int, budget: float) -> None:
         reference = found[f"{title}: all_pairs(info_nce)"]
         for name in objectives:
             seconds = found[f"{title}: {name}"]
-            ratios = [a / b for a, b in zip(seconds, reference, strict=True)]
-            low, ratio, high = statistics.quantiles(ratios, n=4, method="inclusive")
+            over = ratio(seconds, reference)
             _, values = runs[f"{title}: {name}"].step()
             solver = [float(values[m]) for m in ("solver_iterations", "solver_sweeps_saved") if m in values]
             print(
-                f"{n:5d} {k:2d}  {title:<20} {name:<21} {ratio:6.2f} {low:6.2f} {high:6.2f} "
-                f"{statistics.median(seconds) * 1e3:9.1f}" + "".join(f" {number:6.1f}" for number in solver),
+                f"{n:5d} {k:2d}  {title:<20} {name:<21} {over['median']:6.2f} {over['low']:6.2f} {over['high']:6.2f} "
+                f"{milliseconds(seconds):9.1f}" + "".join(f" {number:6.1f}" for number in solver),
                 flush=True,
             )
 
@@ -166,10 +163,8 @@ def convolutions(torch: str | None, turns: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--only", nargs="+", metavar="n,k", help="sizes to run in place of all")
+    parser = parser_of(__doc__)
+    parser.add_argument("--only", nargs="+", type=size, default=SIZES, metavar="n,k", help="sizes to run")
     parser.add_argument("--seconds", type=float, default=30.0, help="time for the turns of one size")
     parser.add_argument(
         "--convolutions", action="store_true", help="the table of convolutions in place of all"
@@ -182,14 +177,11 @@ def main() -> None:
     if arguments.convolutions:
         convolutions(arguments.torch, arguments.turns)
         return
-    sizes = SIZES
-    if arguments.only:
-        sizes = [(int(n), int(k)) for n, k in (size.split(",") for size in arguments.only)]
     print(f"jax {jax.__version__} on {jax.devices()[0].device_kind}; a training step with a ConvNet")
     print(
         "    n  k  method               objective              ratio  quartiles       step ms sweeps  saved"
     )
-    for n, k in sizes:
+    for n, k in arguments.only:
         of_size(n, k, arguments.seconds)
 
 

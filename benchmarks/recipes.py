@@ -4,12 +4,12 @@ python -m benchmarks.recipes --write docs/how_to/recipes.md
 python -m benchmarks.recipes --write docs/how_to/recipes.md --only jeon    # keep the other rows of that file
 """
 
-import argparse
 import re
 import sys
 import time
 from pathlib import Path
 
+from benchmarks.harness import parser_of
 from mvcl import _configs, training
 
 HEADER = """# The papers' recipes
@@ -67,9 +67,7 @@ def sources() -> dict[str, str]:
 
 def main() -> None:
     """Estimate each recipe and print or write the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--write", type=Path, help="file for the table")
     parser.add_argument(
         "--only", default="", help="recipes that begin so; the other rows are read from --write"

@@ -14,13 +14,11 @@ addition theorem gives those of its multiples), sorting. `--values` prints where
 one small input, and the gradients at inputs where a root, a norm or a decomposition has no derivative.
 """
 
-import argparse
 import hashlib
 import inspect
 import json
 import math
 import os
-import re
 import statistics
 import subprocess
 import sys
@@ -34,9 +32,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.harness import MIB, difference, program_of, table, timed
+from benchmarks.harness import MIB, difference, embeddings, loss_of, parser_of, program_of, table, timed
 from benchmarks.released_cases import CASES, DIFFERENCES, WIDE
 from benchmarks.released_page import page, times_table
+from docs import objectives
 from mvcl import losses
 
 
@@ -85,12 +84,6 @@ class Torch:
         if not file.exists():
             np.save(file, z)
         return file
-
-
-def embeddings(shape: tuple[int, int, int]) -> np.ndarray:
-    """Noisy views of n random directions."""
-    rng = np.random.default_rng(0)
-    return (rng.normal(size=shape[1:]) + 0.5 * rng.normal(size=shape)).astype(np.float32)
 
 
 def measure(name: str, torch: Torch, repeats: int) -> dict[str, Any]:
@@ -145,13 +138,10 @@ def expression(objective: Callable[..., Any]) -> str:
 
 
 def value_of(objective: str, options: dict[str, Any], z: np.ndarray) -> float:
-    """Our value in float64; objectives that draw get a key."""
+    """Our value in float64."""
     with jax.enable_x64(True):
-        function = losses.objectives()[objective]
-        takes = losses.takes(function)
-        if takes.key:
-            options = options | {"key": jax.random.key(0)}
-        return float(jax.jit(losses.on_views(partial(function, **options)))(jnp.asarray(z)))
+        loss = loss_of(partial(losses.objectives()[objective], **options))
+        return float(jax.jit(loss)(jnp.asarray(z)))
 
 
 def written(options: dict[str, Any]) -> str:
@@ -174,11 +164,6 @@ def values(torch: Torch) -> list[list[str]]:
             [f"`{case.objective}`", case.what, paper, code, f"{found['value']:.6f}" if found else "-"]
         )
     return rows
-
-
-def values_table(rows: list[list[str]]) -> str:
-    head = ["objective", "what the released code does otherwise", "ours, by the paper", "ours, as released"]
-    return table([*head, "released code"], rows)
 
 
 def edges() -> dict[str, tuple[str, np.ndarray]]:
@@ -206,9 +191,7 @@ def edges() -> dict[str, tuple[str, np.ndarray]]:
 
 def gradient_of(objective: str, z: np.ndarray) -> np.ndarray:
     """Our gradient in float32 with default options."""
-    function = losses.objectives()[objective]
-    options = {"key": jax.random.key(0)} if losses.takes(function).key else {}
-    loss = losses.on_views(partial(function, **options))
+    loss = loss_of(losses.objectives()[objective])
     return np.asarray(jax.jit(jax.grad(loss))(jnp.asarray(z, jnp.float32)))
 
 
@@ -220,34 +203,19 @@ def largest(gradient: np.ndarray | None) -> str:
     return f"{lost} of {gradient.size} not finite" if lost else f"{np.abs(gradient).max():.3g}"
 
 
-def edges_table(torch: Torch) -> str:
-    rows = []
-    for name, (what, z) in edges().items():
-        found = torch.ask(name, z)
-        rows.append([f"`{name}`", what, largest(gradient_of(name, z)), largest(found and found["gradient"])])
-    return table(["objective", "input", "ours, largest entry", "released code"], rows)
-
-
 def comparisons(torch: Torch) -> dict[str, str]:
     """The tables of `--values`, by the name of their place in docs/reference/objectives.md."""
+    at_edges = []
+    for name, (what, z) in edges().items():
+        found = torch.ask(name, z)
+        at_edges.append(
+            [f"`{name}`", what, largest(gradient_of(name, z)), largest(found and found["gradient"])]
+        )
+    head = ["objective", "what the released code does otherwise", "ours, by the paper", "ours, as released"]
     return {
-        "released values": values_table(values(torch)),
-        "released edges": edges_table(torch),
+        "released values": table([*head, "released code"], values(torch)),
+        "released edges": table(["objective", "input", "ours, largest entry", "released code"], at_edges),
     }
-
-
-def replaced(text: str, tables: dict[str, str]) -> str:
-    """A page with the tables in their places, from `<!-- NAME -->` to `<!-- end -->`.
-
-    Raises:
-      ValueError: a place is not there, or there are two.
-    """
-    for name, part in tables.items():
-        pattern = rf"(<!-- {name} -->\n).*?(<!-- end -->)"
-        text, count = re.subn(pattern, lambda m, t=part: f"{m[1]}\n{t}\n\n{m[2]}", text, flags=re.DOTALL)
-        if count != 1:
-            raise ValueError(f"the page must have one part '<!-- {name} -->', got {count}")
-    return text
 
 
 def write(file: Path, rows: list[dict[str, Any]], made_by: dict[str, Any]) -> None:
@@ -261,9 +229,7 @@ def write(file: Path, rows: list[dict[str, Any]], made_by: dict[str, Any]) -> No
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--released", type=Path, help="folder with a checkout of each repository")
     parser.add_argument("--torch-python", help="a Python that has torch, numpy and einops")
     parser.add_argument("--only", nargs="*", default=list(CASES), choices=list(CASES))
@@ -282,8 +248,8 @@ def main() -> None:
             tables = comparisons(torch)
             print("\n\n".join(tables.values()))
             if options.write:
-                text = options.write.read_text(encoding="utf-8")
-                options.write.write_text(replaced(text, tables), encoding="utf-8")
+                of_page = {place: f"{made}\n" for place, made in tables.items()}
+                options.write.write_text(objectives.written(options.write, of_page), encoding="utf-8")
             return
         rows, load = [], os.getloadavg()[0]
         _, streamed = program_of(jax.value_and_grad(CASES["symile_all"].function()), jnp.zeros(WIDE))

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.harness import loss_of
 from mvcl import losses
 
 Array = jax.Array
@@ -119,8 +120,7 @@ class Case(NamedTuple):
 
     def function(self) -> Callable[[Array], Array]:
         """The loss of a (k, n, d) array."""
-        key = {"key": jax.random.key(0)} if losses.takes(self.loss).key else {}
-        loss = losses.on_views(partial(self.loss, **key))
+        loss = loss_of(self.loss)
         return lambda z: loss(self.given(z))
 
 

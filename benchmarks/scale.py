@@ -8,9 +8,9 @@ virtual CPU devices and the peak of its temporaries. Bytes are what one device r
 ring: an all-gather or a reduce-scatter of B bytes moves B (D - 1) / D to each of D devices, an all-reduce twice that.
 """
 
-import argparse
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from jax.interpreters import partial_eval
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 from benchmarks.collectives import compiled, received, traced
-from benchmarks.harness import table
+from benchmarks.harness import MIB, loss_of, parser_of, table, views_of
 from mvcl import augment, data, losses, models, training
 from mvcl.training import CHOICES, _cost
 
@@ -32,14 +32,10 @@ DEVICES = (8, 64, 512)
 def objective(name: str, views: int) -> tuple[Callable[[jax.Array], jax.Array], int]:
     """One device's part of the loss of (k, n, d) embeddings, and the k it takes."""
     chosen = CHOICES["objective"][name]()
-    of_views = losses.of_views(chosen)
-    takes = losses.takes(chosen)
-    k = 2 if takes.operands is losses.Operands.PAIR else takes.views or views
-    k *= 2 if takes.operands in (losses.Operands.MASKED, losses.Operands.FACTORED) else 1
+    loss, k = loss_of(chosen), views_of(chosen, views)
     if chosen is losses.m3g:  # of n^k tuples: on each device's own rows, as Piran 2024 trains it
-        return lambda z: jax.lax.pmean(of_views(z)[0], "data"), k
-    extra = {"key": jax.random.key(0)} if takes.key else {}
-    return lambda z: of_views(z, axis_name="data", **extra)[0], k
+        return lambda z: jax.lax.pmean(loss(z), "data"), k
+    return partial(loss, axis_name="data"), k
 
 
 def of_objective(name: str, views: int, examples: int, width: int, devices: int) -> dict[str, float]:
@@ -128,7 +124,6 @@ def of_slices(
 
 def sliced(encoder: Any, examples: int, views: int) -> str:
     """The table of bytes inside slices and between them, on 8 devices."""
-    mib = 2**20
     rows = []
     for slices, along, fsdp in SLICED:
         counted = 2 if fsdp == 8 else slices
@@ -136,14 +131,14 @@ def sliced(encoder: Any, examples: int, views: int) -> str:
         found = of_slices(encoder, mesh, examples, views, slices=counted)
         options = f"--mesh.slices {slices} --mesh.data {along} --mesh.fsdp {fsdp}"
         row = [f"`{options}`", f"{counted} x {8 // counted}"]
-        rows.append([*row, *(f"{found[key] / mib:,.1f}" for key in ("within", "across"))])
-        print(f"  {' '.join(rows[-1])}, parameters {found['parameters'] / mib:,.1f} MiB", flush=True)
+        rows.append([*row, *(f"{found[key] / MIB:,.1f}" for key in ("within", "across"))])
+        print(f"  {' '.join(rows[-1])}, parameters {found['parameters'] / MIB:,.1f} MiB", flush=True)
     return table(["mesh", "counted as", "MiB from the own slice", "from other slices"], rows)
 
 
 def of_the_encoder(vit: dict[str, float], n: int, k: int) -> str:
     """The encoder's costs on each number of devices, for n examples of k views."""
-    p, mib, gib, images = 4 * vit["parameters"], 2**20, 2**30, n * k
+    p, images = 4 * vit["parameters"], n * k
 
     def fsdp(d: int, f: int = 8) -> float:
         """Parameters gathered twice, gradient scattered, shards all-reduced."""
@@ -152,26 +147,24 @@ def of_the_encoder(vit: dict[str, float], n: int, k: int) -> str:
     lines: dict[str, Callable[[int], str]] = {
         "examples, views of a device": lambda d: f"{n // d:,}, {images // d:,}",
         "TFLOP of a step and device": lambda d: f"{vit['flops'] * images / d / 1e12:,.1f}",
-        "MiB received, gradient all-reduced": lambda d: f"{received('all-reduce', p, d) / mib:,.0f}",
-        "MiB received with --mesh.fsdp 8": lambda d: f"{fsdp(d) / mib:,.0f}",
-        "MiB of parameters, gradient and two moments": lambda d: f"{4 * p / mib:,.0f}",
-        "the same with --mesh.fsdp 8": lambda d: f"{4 * p / 8 / mib:,.0f}",
-        "GiB kept for the backward pass": lambda d: f"{vit['activations'] * images / d / gib:,.1f}",
-        "the same with --train.microbatch 8": lambda d: f"{vit['activations'] * 8 * k / gib:,.1f}",
+        "MiB received, gradient all-reduced": lambda d: f"{received('all-reduce', p, d) / MIB:,.0f}",
+        "MiB received with --mesh.fsdp 8": lambda d: f"{fsdp(d) / MIB:,.0f}",
+        "MiB of parameters, gradient and two moments": lambda d: f"{4 * p / MIB:,.0f}",
+        "the same with --mesh.fsdp 8": lambda d: f"{4 * p / 8 / MIB:,.0f}",
+        "GiB kept for the backward pass": lambda d: f"{vit['activations'] * images / d / 2**30:,.1f}",
+        "the same with --train.microbatch 8": lambda d: f"{vit['activations'] * 8 * k / 2**30:,.1f}",
     }
     rows = [[what, *(of_devices(d) for d in DEVICES)] for what, of_devices in lines.items()]
     return (
         f"ViT-B/16, {vit['parameters'] / 1e6:.1f} million parameters, 224x224, bfloat16: "
-        f"{vit['flops'] / 1e9:.1f} GFLOP and {vit['activations'] / mib:.0f} MiB an image; "
+        f"{vit['flops'] / 1e9:.1f} GFLOP and {vit['activations'] / MIB:.0f} MiB an image; "
         f"n = {n}, k = {k}\n\n{table(['', *(f'{d} devices' for d in DEVICES)], rows)}\n"
     )
 
 
 def main() -> None:
     """Print the tables, and write the numbers if asked."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--only", nargs="*", default=list(CHOICES["objective"]), help="names of objectives")
     parser.add_argument("--examples", type=int, default=4096, help="n of the global batch")
     parser.add_argument("--views", type=int, default=4, help="k; losses of two views take 2")
@@ -196,7 +189,6 @@ def main() -> None:
 
     print(of_the_encoder(vit, n, k), flush=True)
 
-    mib = 2**20
     head = ["objective", "k"]
     for title in ("MiB received", "XLA", "GFLOP", "MiB temporaries"):
         head += [f"{title} {d}" if d == DEVICES[0] else str(d) for d in DEVICES]
@@ -206,7 +198,7 @@ def main() -> None:
         by_devices = {d: of_objective(name, k, n, options.width, d) for d in DEVICES}
         result["objectives"][name] = by_devices
         row = [name, str(int(by_devices[8]["views"]))]
-        for key, unit in (("bytes", mib), ("xla_bytes", mib), ("flops", 1e9), ("temporaries", mib)):
+        for key, unit in (("bytes", MIB), ("xla_bytes", MIB), ("flops", 1e9), ("temporaries", MIB)):
             row += [f"{by_devices[d][key] / unit:,.2f}" for d in DEVICES]
         rows.append(row)
         print(f"  {' '.join(row)}", flush=True)

@@ -7,7 +7,6 @@ programs in the compilation cache, `cold` starts with an empty one. The first st
 (--train.log-every 1). Medians, in seconds.
 """
 
-import argparse
 import os
 import statistics
 import subprocess
@@ -18,7 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from benchmarks.harness import table
+from benchmarks.harness import parser_of, table
 
 COMMANDS = (
     "--help",
@@ -78,9 +77,7 @@ def answered(arguments: str) -> float:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--config", default="digits")
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
