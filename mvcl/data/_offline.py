@@ -116,7 +116,19 @@ class Synthetic:
         if self.groups:
             groups = (number * self.groups + rng.integers(self.groups, size=n)).astype(np.int32)
         if not self.view_shapes:
-            return self._images(rng, label, names, domain, groups)
+            # Images whose 4x4 blocks show the label's pattern of the domain.
+            beyond = 8 if self.sizes == "different" else 0
+            side = -(-(self.image_size + beyond) // 4)
+            coarse = self._signal(rng, label, (4, 4, self.channels), domain)
+            whole = coarse.repeat(side, axis=1).repeat(side, axis=2)
+            whole = whole + rng.normal(scale=0.25, size=whole.shape)
+            pixels = np.clip(128 + 48 * whole, 0, 255).astype(np.uint8)
+            more = self.image_size + rng.integers(beyond + 1, size=(n, 2))
+            images = [image[:high, :wide] for image, (high, wide) in zip(pixels, more)]
+            if not beyond:
+                return in_memory((np.stack(images),), label, names, groups=groups)
+            spec = ExampleSpec(((None, None, self.channels),))
+            return Split(label, names, spec, lambda row, epoch: (images[row],), groups=groups)
         views = tuple(self._signal(rng, label, shape, v) for v, shape in enumerate(self.view_shapes))
         for view in views:
             if self.padded and view.ndim == 3:
@@ -138,25 +150,3 @@ class Synthetic:
         patterns = np.random.default_rng([self.seed, 0, view]).normal(size=(kinds, *shape))
         shift = np.multiply.outer(label, patterns[0]) if self.regression else patterns[label]
         return (rng.normal(size=(len(label), *shape)) + shift).astype(np.float32)
-
-    def _images(
-        self,
-        rng: np.random.Generator,
-        label: np.ndarray,
-        names: tuple[str, ...],
-        domain: int,
-        groups: np.ndarray | None,
-    ) -> Split:
-        """N uint8 images whose 4x4 blocks show the label's pattern of the domain."""
-        size, beyond = self.image_size, 8 if self.sizes == "different" else 0
-        side = -(-(size + beyond) // 4)
-        coarse = self._signal(rng, label, (4, 4, self.channels), domain)
-        whole = coarse.repeat(side, axis=1).repeat(side, axis=2)
-        whole = whole + rng.normal(scale=0.25, size=whole.shape)
-        pixels = np.clip(128 + 48 * whole, 0, 255).astype(np.uint8)
-        more = rng.integers(beyond + 1, size=(len(label), 2))
-        images = [image[: size + high, : size + wide] for image, (high, wide) in zip(pixels, more)]
-        if not beyond:
-            return in_memory((np.stack(images),), label, names, groups=groups)
-        spec = ExampleSpec(((None, None, self.channels),))
-        return Split(label, names, spec, lambda row, epoch: (images[row],), groups=groups)

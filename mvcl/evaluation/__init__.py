@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         encode,
         evaluation_table,
     )
-    from mvcl.evaluation._geometry import LOGGED, TOGETHER, Geometry, geometry, geometry_scores
+    from mvcl.evaluation._geometry import LOGGED, TOGETHER, Geometry, geometry
     from mvcl.evaluation._probe import draw_labels, few_label_probe, fit_logistic, linear_probe
     from mvcl.evaluation._regression import (
         MaeProbe,

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -13,7 +12,6 @@ import optax
 
 from mvcl import _checks
 from mvcl._progress import track
-from mvcl.evaluation._classification import named_splits
 from mvcl.evaluation._evaluation import Arrays, Evaluation, Result, Rows, Splits, averaged
 from mvcl.evaluation._probe import checked_rows, descend, draw_labels
 
@@ -154,9 +152,6 @@ class Channels(Evaluation):
     of: str = ""
     """Use the splits OF/train and OF/test, for example of a second data set; empty: train and test."""
     probe: ChannelProbe = dataclasses.field(default_factory=ChannelProbe)
-
-    def splits(self, available: Sequence[str]) -> tuple[str, ...]:
-        return named_splits(self.of, available)
 
     def check(self, splits: Splits) -> None:
         train, _ = self.splits(tuple(splits))

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -27,14 +27,8 @@ from mvcl.evaluation._evaluation import (
     Unevaluated,
     averaged,
 )
-from mvcl.evaluation._probe import (
-    FEW_LABEL_PENALTY,
-    checked_rows,
-    descend,
-    few_label_probe,
-    knn_accuracy,
-    linear_probe,
-)
+from mvcl.evaluation._probe import FEW_LABEL_PENALTY, checked_rows, descend, few_label_probe, linear_probe
+from mvcl.metrics import weighted_knn
 
 # Numbers in the batches that one call of the compiled program takes.
 _NUMBERS = 1 << 22
@@ -216,14 +210,6 @@ def _trained(options: LinearProbe, state: Any, batches: Rows, factors: jax.Array
     return jax.vmap(lambda of, rate: descend(_rule(options, factors, rate), loss, of, batches))(state, rates)
 
 
-def named_splits(of: str, available: Sequence[str]) -> tuple[str, ...]:
-    """The names of the splits of the data set `of`, empty for the run's own; `ValueError` if one is not available."""
-    names = tuple(f"{of}/{part}" if of else part for part in ("train", "test"))
-    if not set(names) <= set(available):
-        raise ValueError(f"evaluation.of={of!r} needs {' and '.join(names)}, got {', '.join(available)}")
-    return names
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Classification(Evaluation):
     """Weighted k-NN, linear probe and few-label probes."""
@@ -270,9 +256,6 @@ class Classification(Evaluation):
                 f"{what}; use augment=False (--evaluation.linear.augment False)"
             )
         self.linear.check_processes(len(splits[train]))
-
-    def splits(self, available: Sequence[str]) -> tuple[str, ...]:
-        return named_splits(self.of, available)
 
     def measure(self, features: Arrays, splits: Splits) -> list[Result]:
         """Test accuracies named "k-NN", "k-NN, head", "linear" and "<c> labels/class"."""
@@ -357,6 +340,6 @@ class Classification(Evaluation):
         return [Result("linear, SGD", max(known, default=None), None, chosen), *each]
 
     def score(self, features: Arrays, splits: Splits) -> tuple[str, float]:
-        train, test, classes = self._rows(features, splits)
-        found = knn_accuracy(train, test, num_classes=classes, k=self.knn_k, temperature=self.knn_temperature)
-        return "knn", found
+        train, (x, y), classes = self._rows(features, splits)
+        voted = weighted_knn(*train, x, num_classes=classes, k=self.knn_k, temperature=self.knn_temperature)
+        return "knn", float(np.mean(np.asarray(voted) == y))

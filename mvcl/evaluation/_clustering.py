@@ -23,7 +23,7 @@ from mvcl.evaluation._evaluation import (
     Unevaluated,
     averaged,
 )
-from mvcl.evaluation._probe import few_label_probe, knn_accuracy
+from mvcl.evaluation._probe import few_label_probe
 
 MEASURES: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
     "ACC": metrics.clustering_accuracy,
@@ -293,5 +293,6 @@ class SingleViews(Evaluation):
         return found | {name: float(scores[name].mean()) for name in ("ACC", "NMI")}
 
     def _knn(self, train: Rows, test: Rows, classes: int) -> float:
-        k = min(self.knn_k, len(train[0]))
-        return knn_accuracy(train, test, num_classes=classes, k=k, temperature=self.knn_temperature)
+        options: Any = {"k": min(self.knn_k, len(train[0])), "temperature": self.knn_temperature}
+        voted = metrics.weighted_knn(*train, test[0], num_classes=classes, **options)
+        return float(np.mean(np.asarray(voted) == test[1]))

@@ -69,6 +69,11 @@ class Evaluation:
     """Evaluate an untrained encoder and the raw input too. Runs that differ only in what is trained share them."""
 
     @property
+    def of(self) -> str:
+        """The data set whose splits OF/train and OF/test are used; empty: the run's own."""
+        return ""
+
+    @property
     def compared(self) -> bool:
         """Whether an untrained encoder and the raw input are evaluated too."""
         return self.baselines
@@ -82,8 +87,13 @@ class Evaluation:
         return self
 
     def splits(self, available: Sequence[str]) -> tuple[str, ...]:
-        """The splits whose features `measure` needs."""
-        return ("train", "test")
+        """The splits whose features `measure` needs; `ValueError` if one is not available."""
+        names = tuple(f"{self.of}/{part}" if self.of else part for part in ("train", "test"))
+        if not set(names) <= set(available):
+            raise ValueError(
+                f"evaluation.of={self.of!r} needs {' and '.join(names)}, got {', '.join(available)}"
+            )
+        return names
 
     def check(self, splits: Splits) -> None:
         """Raise `ValueError` for options that are invalid for these splits; called before training."""

@@ -131,19 +131,6 @@ def geometry(
     return Geometry(names, finite, spectra, alignment, positive, negative, *counts)
 
 
-def geometry_scores(
-    views: Sequence[ArrayLike], *, present: ArrayLike | None = None, seed: int = 0
-) -> dict[str, float]:
-    """The measures of `LOGGED`, which cost least, for the log of a run: means as `Geometry.numbers` has them."""
-    unit, here = _checked(views, present)
-    order = np.random.default_rng(seed).permutation(len(here))
-    uniformity = [float(_uniformity(x[rows])) for x, rows in zip(unit, _samples(here, order, ROWS))]
-    moments = [_moments(x[rows]) for x, rows in zip(unit, _samples(here, order, MOST))]
-    ranks = [_effective_rank(_singular_values(count, outer)) for count, _, outer in moments]
-    means = [_mean(ranks), _mean(uniformity), *map(_mean, _pairs(unit, here, order)[:3])]
-    return {name: mean for name, mean in zip(LOGGED, means, strict=True) if math.isfinite(mean)}
-
-
 def _checked(views: Sequence[ArrayLike], present: ArrayLike | None) -> tuple[list[np.ndarray], np.ndarray]:
     """Unit vectors of the views, zero for missing ones, and the (n, k) mask."""
     arrays: list[np.ndarray] = [np.asarray(view, np.float32) for view in views]
@@ -184,29 +171,18 @@ def _moments(x: np.ndarray) -> _Moments:
     return len(x), total, outer
 
 
-def _singular_values(count: int, outer: np.ndarray) -> np.ndarray:
-    """Those of vectors with this sum of outer products, largest first.
-
-    Of float64 products, so smaller errors than those of float32 vectors, and no decomposition of n rows.
-    """
-    return np.sqrt(np.maximum(np.linalg.eigvalsh(outer)[::-1][:count], 0))
-
-
-def _effective_rank(singular: np.ndarray) -> float:
-    # A diagonal matrix has the same singular values as the vectors.
-    return float(metrics.effective_rank(np.diag(singular).astype(np.float32)))
-
-
 def _spread(moments: Sequence[_Moments], some: np.ndarray) -> tuple[dict[str, float], dict[str, Any]]:
     """Measures and spectra of the vectors with these moments; `some` are those whose distances are measured."""
     count, total, outer = (sum(parts[1:], parts[0]) for parts in zip(*moments))
     mean = total / count
     covariance = (outer - count * np.outer(mean, mean)) / (count - 1)
     eigenvalues = np.maximum(np.linalg.eigvalsh(covariance)[::-1], 0)
-    singular = _singular_values(count, outer)
+    # Of float64 products: smaller errors than those of float32 vectors, and no decomposition of n rows.
+    singular = np.sqrt(np.maximum(np.linalg.eigvalsh(outer)[::-1][:count], 0))
     measures = {
         "rank": float(np.sum(eigenvalues > _FLAT)),
-        "effective rank": _effective_rank(singular),
+        # A diagonal matrix has the same singular values as the vectors.
+        "effective rank": float(metrics.effective_rank(np.diag(singular).astype(np.float32))),
         "uniformity, Wasserstein": metrics.wasserstein_uniformity(some) if some.shape[1] > 1 else math.nan,
         "uniformity, Gaussian": float(_uniformity(some)),
     }

@@ -13,7 +13,6 @@ from threadpoolctl import ThreadpoolController  # comes with scikit-learn
 from mvcl import _checks
 from mvcl._progress import track
 from mvcl.evaluation._evaluation import Rows
-from mvcl.metrics import weighted_knn
 
 PENALTIES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 FEW_LABEL_PENALTY = 1e-4
@@ -125,12 +124,6 @@ def draw_labels(
         rng = np.random.default_rng((seed, draw))
         drawn.append(np.hstack([rng.permutation(rows)[:labels_per_class] for rows in of_class]))
     return np.stack(drawn)
-
-
-def knn_accuracy(train: Rows, test: Rows, *, num_classes: int, k: int, temperature: float) -> float:
-    """Accuracy of `metrics.weighted_knn`."""
-    voted = weighted_knn(*train, test[0], num_classes=num_classes, k=k, temperature=temperature)
-    return float(np.mean(np.asarray(voted) == np.asarray(test[1])))
 
 
 def fit_logistic(

@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ def evaluated(
     if "trained encoder" not in table:
         features, splits = encode_readable(run, state, reading, "trained encoder")
         score = protocol.score(features, splits) if protocol.scored else None
-        crops = augmented(run, state, reading)
+        crops = partial(augmented, run, state, reading)
         table["trained encoder"] = protocol.measure_trained(features, splits, crops, folder)
         if folder is not None and features:
             last = protocol.splits(tuple(run.splits))[-1]
@@ -198,51 +199,54 @@ def policy(config: Config, probe: evaluation.LinearProbe) -> augment.Policy:
     return dataclasses.replace(plain, random_crop=True, crop_padding=padding, flip_probability=flips)
 
 
-def augmented(run: Run, state: _program.State, reading: data.Reading) -> evaluation.Augmented:
+def augmented(
+    run: Run,
+    state: _program.State,
+    reading: data.Reading,
+    split: str,
+    *,
+    probe: evaluation.LinearProbe,
+    batch_size: int,
+    steps: int,
+    seed: int,
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """The encoder's features of shuffled batches under `policy`; memory holds a batch, not an epoch.
 
     Views are a function of (evaluation.seed, epoch, row), on any number of processes and devices. Rows are read by
     train.threads threads. Unreadable examples are replaced, as in training.
     """
-    program, options = run.program, run.config.evaluation
+    program, options, whole = run.program, run.config.evaluation, run.splits[split]
     seed_of_views, fixed = options.seed + SEED, run.outline.spec.image_shape is not None
-    sharding = program.batch_sharding if program.mesh.size > 1 else None
+    used = [policy(run.config, probe)]
 
-    def batches(
-        split: str, *, probe: evaluation.LinearProbe, batch_size: int, steps: int, seed: int
-    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        whole, used = run.splits[split], [policy(run.config, probe)]
+    def features(state: _program.State, inputs: Any) -> jax.Array:
+        images, epoch, index = inputs["images"], inputs["epoch"], inputs["index"]
+        views = augment.draw_views(used, images if fixed else (images,), seed_of_views, epoch, index)
+        first = {"images": jnp.asarray(views)[:, 0]}
+        return program.learner.features(*_program.evaluated(state), first, options.features)
 
-        def features(state: _program.State, inputs: Any) -> jax.Array:
-            images, epoch, index = inputs["images"], inputs["epoch"], inputs["index"]
-            views = augment.draw_views(used, images if fixed else (images,), seed_of_views, epoch, index)
-            first = {"images": jnp.asarray(views)[:, 0]}
-            return program.learner.features(*_program.evaluated(state), first, options.features)
-
-        apply = jax.tree_util.Partial(features, state)
-        stream = data.batches(
-            whole,
-            batch_size=batch_size,
-            seed=seed,
-            process_index=jax.process_index(),
-            process_count=jax.process_count(),
-            threads=run.config.train.threads,
-            crop=host_crop(run, used, seed_of_views),
-            reading=reading,
-        )
-        size = -(-min(batch_size, options.batch_size) // program.mesh.size) * program.mesh.size
-        own = size // jax.process_count()
-        watched = data.watched(stream, run.config.train.stall_seconds, reading)
-        with contextlib.closing(watched):
-            for batch in itertools.islice(watched, steps):
-                parts = []  # of a process, as many as other processes have
-                for first in range(0, -(-batch_size // size) * own, own):
-                    rows = slice(first, first + own)
-                    inputs = {name: batch[name][rows] for name in ("images", "epoch", "index")}
-                    parts.append({"inputs": inputs, "index": batch["index"][rows]})
-                found, index = evaluation.encode(apply, parts, batch_size=size, sharding=sharding)
-                # Replacements of unreadable rows may be equal, and `encode` keeps one of them.
-                drawn = np.resize(np.arange(len(index)), batch_size)
-                yield found[drawn], whole.labels[index[drawn]]
-
-    return batches
+    apply = jax.tree_util.Partial(features, state)
+    stream = data.batches(
+        whole,
+        batch_size=batch_size,
+        seed=seed,
+        process_index=jax.process_index(),
+        process_count=jax.process_count(),
+        threads=run.config.train.threads,
+        crop=host_crop(run, used, seed_of_views),
+        reading=reading,
+    )
+    watched = data.watched(stream, run.config.train.stall_seconds, reading)
+    size = -(-min(batch_size, options.batch_size) // program.mesh.size) * program.mesh.size
+    own, sharding = size // jax.process_count(), program.batch_sharding if program.mesh.size > 1 else None
+    with contextlib.closing(watched):
+        for batch in itertools.islice(watched, steps):
+            parts = []  # of a process, as many as other processes have
+            for first in range(0, -(-batch_size // size) * own, own):
+                rows = slice(first, first + own)
+                inputs = {name: batch[name][rows] for name in ("images", "epoch", "index")}
+                parts.append({"inputs": inputs, "index": batch["index"][rows]})
+            found, index = evaluation.encode(apply, parts, batch_size=size, sharding=sharding)
+            # Replacements of unreadable rows may be equal, and `encode` keeps one of them.
+            drawn = np.resize(np.arange(len(index)), batch_size)
+            yield found[drawn], whole.labels[index[drawn]]

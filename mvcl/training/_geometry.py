@@ -63,6 +63,7 @@ def geometry(
     split: str | None = None,
     views: int | None = None,
     examples: int = 10_000,
+    reading: data.Reading | None = None,
 ) -> RunGeometry:
     """Embed each view of the examples of a split, at encoder and head, and measure the embeddings.
 
@@ -75,9 +76,11 @@ def geometry(
       split: its name; None: the last that the evaluation uses, usually `test`.
       views: random views of each image, drawn by the policies of training; None: the config's k.
       examples: at most so many examples, a fixed random sample.
+      reading: unreadable examples that may be left out; None: as many as train.corrupt_limit.
     """
-    split = _last(run) if split is None else split
-    reading, seed, found = data.Reading(run.config.train.corrupt_limit), run.config.evaluation.seed, {}
+    split = ("test", *run.config.evaluation.splits(tuple(run.splits)))[-1] if split is None else split
+    reading = data.Reading(run.config.train.corrupt_limit) if reading is None else reading
+    seed, found = run.config.evaluation.seed, {}
     for output, (arrays, present, names) in _embedded(run, state, split, views, examples, reading).items():
         with _progress.during(f"measuring the embeddings of the {output}"):
             found[output] = evaluation.geometry(arrays, present=present, names=names, seed=seed)
@@ -89,18 +92,9 @@ def geometry(
 
 def scores(run: Run, state: _program.State, reading: data.Reading) -> dict[str, float]:
     """`encoder_alignment`, `head_uniformity` and so on, of a part of the test split."""
-    split, found = _last(run), dict[str, float]()
-    embedded = _embedded(run, state, split, None, _EXAMPLES_IN_TRAINING, reading)
-    for output, (arrays, present, _) in embedded.items():
-        with _progress.during(f"measuring the embeddings of the {output}"):
-            values = evaluation.geometry_scores(arrays, present=present, seed=run.config.evaluation.seed)
-        found |= {f"{output}_{name}": value for name, value in values.items()}
-    return found
-
-
-def _last(run: Run) -> str:
-    """The last split that the evaluation uses."""
-    return ("test", *run.config.evaluation.splits(tuple(run.splits)))[-1]
+    numbers = geometry(run, state, examples=_EXAMPLES_IN_TRAINING, reading=reading).numbers()
+    names = {f"{of}_{key}": f"{of}: {name}" for of in OUTPUTS for key, name in evaluation.LOGGED.items()}
+    return {key: numbers[name] for key, name in names.items() if name in numbers}
 
 
 def _embedded(

@@ -292,7 +292,12 @@ class Session:
                 found = _geometry.scores(self.run, self.state, self.reading)
                 if self.log is not None:
                     self.log.scores(self.step, found)
-            self._write_page()
+            if self._page is not None and self.log is not None:
+                try:
+                    self._page()
+                except Exception as error:  # a run must not end for its page
+                    what = f"{type(error).__name__}: {error}"
+                    _progress.line(f"warning: the report was not written: {what}")
 
     def evaluate(self) -> Table:
         """The table of the last state; a stop signal raises `Interrupted`, and the finished rows are kept."""
@@ -354,12 +359,3 @@ class Session:
     def _check_stop(self) -> None:
         if reason := self.stop.agreed():
             raise Interrupted(reason, self.step, self.run.program.steps, "evaluating")
-
-    def _write_page(self) -> None:
-        """Write the page of the run in process 0; an error is logged, for a run must not end for its page."""
-        if self._page is None or self.log is None:
-            return
-        try:
-            self._page()
-        except Exception as error:
-            _progress.line(f"warning: the report was not written: {type(error).__name__}: {error}")

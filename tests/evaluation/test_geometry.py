@@ -116,14 +116,6 @@ def test_views_of_different_lengths_have_no_pairs(rng):
     assert found.positives.sum() == 20
 
 
-def test_scores_in_training_are_those_of_the_geometry(rng):
-    views, present = rng.normal(size=(3, 40, 5)), rng.random((40, 3)) > 0.2
-    scores = evaluation.geometry_scores(views, present=present)
-    numbers = evaluation.geometry(views, present=present).numbers()
-    assert scores == pytest.approx({key: numbers[name] for key, name in evaluation.LOGGED.items()}, rel=1e-6)
-    assert set(evaluation.geometry_scores(views[:1])) == {"negative_cosine", "uniformity", "effective_rank"}
-
-
 @pytest.mark.parametrize(
     ("views", "options", "message"),
     [

@@ -37,9 +37,8 @@ OWN = augment.Policy(brightness=0.5, mean=(9.0,), flip_probability=0.3)
 def batches_of(config, steps=4, batch_size=16):
     run = training.prepare(config)
     state = run.program.init()
-    stream = _evaluate.augmented(run, state, data.Reading())
-    probe = config.evaluation.linear
-    return run, state, list(stream("train", probe=probe, batch_size=batch_size, steps=steps, seed=3))
+    options = {"probe": config.evaluation.linear, "batch_size": batch_size, "steps": steps, "seed": 3}
+    return run, state, list(_evaluate.augmented(run, state, data.Reading(), "train", **options))
 
 
 @pytest.mark.parametrize("own", some([None, OWN], fast=[OWN]))
@@ -117,7 +116,7 @@ def test_views_that_are_given_are_refused_before_training():
 
 def test_a_batch_that_the_processes_cannot_share_is_refused_before_training(monkeypatch):
     monkeypatch.setattr(jax, "process_count", lambda: 3)
-    with pytest.raises(ValueError, match=r"linear\.batch_size must be a multiple of 3 processes, got 16$"):
+    with pytest.raises(ValueError, match=r"linear\.batch_size must be a multiple of 3 processes, got 16 and a split of 24 rows"):
         training.prepare(config(mesh=Mesh(data=8)))
-    with pytest.raises(ValueError, match=r"got 16, of which the split has 8 rows"):
+    with pytest.raises(ValueError, match=r"got 16 and a split of 8 rows"):
         training.prepare(config(data=data.Synthetic(image_size=8, examples=8), mesh=Mesh(data=8)))
