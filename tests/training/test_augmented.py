@@ -116,7 +116,10 @@ def test_views_that_are_given_are_refused_before_training():
 
 def test_a_batch_that_the_processes_cannot_share_is_refused_before_training(monkeypatch):
     monkeypatch.setattr(jax, "process_count", lambda: 3)
-    with pytest.raises(ValueError, match=r"linear\.batch_size must be a multiple of 3 processes, got 16 and a split of 24 rows"):
+    with pytest.raises(
+        ValueError,
+        match=r"linear\.batch_size must be a multiple of 3 processes, got 16 and a split of 24 rows",
+    ):
         training.prepare(config(mesh=Mesh(data=8)))
     with pytest.raises(ValueError, match=r"got 16 and a split of 8 rows"):
         training.prepare(config(data=data.Synthetic(image_size=8, examples=8), mesh=Mesh(data=8)))
