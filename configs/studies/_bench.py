@@ -20,7 +20,7 @@ from mvcl.studies import Cell, Factors, Measure, Training, Values
 from mvcl.training import AdamW, Checkpoint, Config, Train, Views
 
 TRAIN, VALIDATION, SIDE, EPOCHS = 10_000, 5_000, 12, 10
-RATES = (1e-3, 3e-3, 1e-2)
+RATES = (3e-3, 1e-2, 3e-2)
 """Learning rates that a cell chooses among, on validation images."""
 OTHER_SEEDS = 1_000
 """Added to the seeds of runs on validation images."""

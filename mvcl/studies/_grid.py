@@ -143,7 +143,7 @@ class Measure:
     label: str = ""
     """Heading; empty: the name."""
     percent: bool = False
-    """Whether the value is a share, shown in per cent."""
+    """Whether the value is a share, shown in per cent; where no values are `better`, a difference of shares."""
     digits: int = 1
     """Digits after the point."""
     better: str = "higher"

@@ -285,6 +285,12 @@ def test_a_loss_that_stays_is_at_chance(tmp_path, losses, last, at_chance):
     assert _table._not_trained({"separates": {"m": False, "n": None}}, of) == ["m", "n"]
 
 
+def test_intervals_of_shares_stay_inside_0_to_100_and_those_of_differences_do_not(tmp_path):
+    of = study(tmp_path, measures=[Measure("m", percent=True), Measure("gain", percent=True, better="")])
+    assert _table._inside("m", of, {0: 1.0, 1: 3.0}).low == 0
+    assert _table._inside("gain", of, {0: 1.0, 1: 3.0}).low < -10
+
+
 def saved(folder: Path, text: str) -> Path:
     (folder / "config.json").write_text(text)
     return folder / "config.json"
