@@ -33,14 +33,8 @@ def track(
             yield item
             passed = time.monotonic() - started
             rate = done / max(passed, 1e-9)
-            speed = (
-                f"{rate:,.0f}/s"
-                if rate >= 100
-                else f"{rate:.3g}/s"
-                if rate >= 1
-                else f"{1 / rate:.3g} s each"
-            )
-            speed = f" {unit}, {speed}"
+            a_second = f"{rate:,.0f}/s" if rate >= 100 else f"{rate:.3g}/s"
+            speed = f" {unit}, " + (a_second if rate >= 1 else f"{1 / rate:.3g} s each")
             if task is not None:
                 _state.bars.update(task, completed=done, rate=speed)
             elif time.monotonic() >= _state.due:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         Evaluation,
         Result,
         Unevaluated,
+        averaged,
         encode,
         evaluation_table,
     )

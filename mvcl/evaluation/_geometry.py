@@ -162,8 +162,7 @@ _Moments = tuple[int, np.ndarray, np.ndarray]
 
 def _moments(x: np.ndarray) -> _Moments:
     """Number, (d,) sum and (d, d) sum of outer products of vectors, in float64."""
-    d = x.shape[1]
-    total, outer = np.zeros(d), np.zeros((d, d))
+    total, outer = np.zeros(x.shape[1:]), np.zeros(2 * x.shape[1:])
     for start in range(0, len(x), _CHUNK):
         part = x[start : start + _CHUNK].astype(np.float64)
         total += part.sum(axis=0)
@@ -186,8 +185,8 @@ def _spread(moments: Sequence[_Moments], some: np.ndarray) -> tuple[dict[str, fl
         "uniformity, Wasserstein": metrics.wasserstein_uniformity(some) if some.shape[1] > 1 else math.nan,
         "uniformity, Gaussian": float(_uniformity(some)),
     }
-    names = ("vectors", "dimension", "singular_values", "eigenvalues")
-    return measures, dict(zip(names, (count, len(mean), singular, eigenvalues)))
+    both = {"singular_values": singular, "eigenvalues": eigenvalues}
+    return measures, {"vectors": count, "dimension": len(mean), **both}
 
 
 def _pairs(unit: Sequence[np.ndarray], here: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, ...]:

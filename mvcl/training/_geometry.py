@@ -80,11 +80,25 @@ def geometry(
     """
     split = ("test", *run.config.evaluation.splits(tuple(run.splits)))[-1] if split is None else split
     reading = data.Reading(run.config.train.corrupt_limit) if reading is None else reading
-    seed, found = run.config.evaluation.seed, {}
-    for output, (arrays, present, names) in _embedded(run, state, split, views, examples, reading).items():
+    _evaluate.check_split(run, split)
+    config, used, k = run.config, run.splits[split], run.config.views.k if views is None else views
+    for name, value, least in (("examples", examples, 2), ("views", k, 1)):
+        if value < least:
+            raise ValueError(f"--{name} must be at least {least}, got {value}")
+    if used.spec.given and k != config.views.k:
+        raise ValueError(f"--views must be left out or {config.views.k}, the views given, got {views}")
+    names = (*config.view_names, *(f"view {view + 1}" for view in range(config.views.k, k)))[:k]
+    names = used.spec.view_names or names if used.spec.given else names
+    seed, outputs = config.evaluation.seed, {}
+    rows = np.sort(np.random.default_rng(seed).permutation(len(used))[:examples])
+    found, index = of_views(run, state, split, k, OUTPUTS, reading, rows=rows)
+    for output, arrays in found.items():
+        of: dict[str, Any] = {"names": (evaluation.TOGETHER,)}  # of a head that takes the views together
+        if len(arrays) == len(names):
+            of = {"names": names, "present": None if used.present is None else used.present[index]}
         with _progress.during(f"measuring the embeddings of the {output}"):
-            found[output] = evaluation.geometry(arrays, present=present, names=names, seed=seed)
-    result = RunGeometry(int(state["step"]), split, len(arrays[0]), found)
+            outputs[output] = evaluation.geometry(arrays, seed=seed, **of)
+    result = RunGeometry(int(state["step"]), split, len(index), outputs)
     if out is not None and jax.process_index() == 0:
         _files.write_whole(out, result.text())
     return result
@@ -95,26 +109,6 @@ def scores(run: Run, state: _program.State, reading: data.Reading) -> dict[str, 
     numbers = geometry(run, state, examples=_EXAMPLES_IN_TRAINING, reading=reading).numbers()
     names = {f"{of}_{key}": f"{of}: {name}" for of in OUTPUTS for key, name in evaluation.LOGGED.items()}
     return {key: numbers[name] for key, name in names.items() if name in numbers}
-
-
-def _embedded(
-    run: Run, state: _program.State, split: str, views: int | None, examples: int, reading: data.Reading
-) -> dict[str, tuple[list[np.ndarray], np.ndarray | None, tuple[str, ...]]]:
-    """Of each output the embeddings of each view; the (n, k) mask if views may be missing; and names of the views."""
-    _evaluate.check_split(run, split)
-    config, used, k = run.config, run.splits[split], run.config.views.k if views is None else views
-    for name, value, least in (("examples", examples, 2), ("views", k, 1)):
-        if value < least:
-            raise ValueError(f"--{name} must be at least {least}, got {value}")
-    if used.spec.given and k != config.views.k:
-        raise ValueError(f"--views must be left out or {config.views.k}, the views given, got {views}")
-    drawn = (*config.view_names, *(f"view {view + 1}" for view in range(config.views.k, k)))[:k]
-    names = used.spec.view_names or drawn if used.spec.given else drawn
-    rows = np.sort(np.random.default_rng(config.evaluation.seed).permutation(len(used))[:examples])
-    found, index = of_views(run, state, split, k, OUTPUTS, reading, rows=rows)
-    present = None if used.present is None else used.present[index]
-    together = (None, (evaluation.TOGETHER,))
-    return {of: (z, *((present, names) if len(z) == len(names) else together)) for of, z in found.items()}
 
 
 def embed(

@@ -8,7 +8,6 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
 import jax
-import numpy as np
 
 from mvcl import _buckets, _progress, augment, data, evaluation, methods, models
 from mvcl.training import _folder, _processes
@@ -250,10 +249,8 @@ def train_seeds(config: Config, folder: Path, seeds: int = 3, *, page: Page = No
 
 
 def _mean(results: tuple[evaluation.Result, ...]) -> evaluation.Result:
-    values = [result.value for result in results if result.value is not None]
+    first, values = results[0], [result.value for result in results if result.value is not None]
     if len(values) < len(results):
         return next(result for result in results if result.value is None)
-    deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
-    protocol = f"{results[0].protocol}, mean and standard deviation of {len(values)} seeds"
-    mean = float(np.mean(values))
-    return dataclasses.replace(results[0], value=mean, deviation=deviation, protocol=protocol, each=())
+    how = f"{first.protocol}, mean and standard deviation of {len(values)} seeds"
+    return evaluation.averaged(first.name, values, how, first.better)
