@@ -141,10 +141,9 @@ def _reach(bucket: str) -> None:
     except Exception as error:  # the client has errors of its own
         if isinstance(error, FileNotFoundError) or "NoSuchBucket" in str(error):
             raise ValueError(f"there is no bucket {where}; make it, or correct its name") from error
-        raise ValueError(
-            f"bucket {where} cannot be reached ({reason(error)}); check its name, the network and your credentials: "
-            "`gcloud auth application-default login`, or GOOGLE_APPLICATION_CREDENTIALS"
-        ) from error
+        how = "`gcloud auth application-default login`, or GOOGLE_APPLICATION_CREDENTIALS"
+        what = f"bucket {where} cannot be reached ({reason(error)})"
+        raise ValueError(f"{what}; check its name, the network and your credentials: {how}") from error
 
 
 def reason(error: BaseException) -> str:

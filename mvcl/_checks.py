@@ -157,9 +157,8 @@ def _array_like(name: str, value: ArrayLike) -> jax.Array:
         return jnp.asarray(value)
     except (TypeError, ValueError) as error:
         stack = "; stack the views of a dict, jnp.stack(list(z.values()))" * isinstance(value, Mapping)
-        raise ValueError(
-            f"{name} must be an array of numbers, got {type(value).__name__}: {error}{stack}"
-        ) from None
+        got = f"{type(value).__name__}: {error}{stack}"
+        raise ValueError(f"{name} must be an array of numbers, got {got}") from None
 
 
 def option(name: str, value: str, options: Iterable[str]) -> str:

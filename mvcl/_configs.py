@@ -44,7 +44,9 @@ def find(source: str | Path) -> tuple[Path, str]:
         what = f"no config at {file}" if file.suffix else f"no config {str(source)!r}"
         study = (STUDIES / f"{name}.py").is_file()
         where = f"{name} is a study: mvcl study {name}" if study else "`mvcl configs` lists those there are"
-        raise ValueError(f"{what}; {_nearest(name, known)}{where}")
+        spelt = {config.rpartition("/")[2]: config for config in known} | {config: config for config in known}
+        near = hint(name.removeprefix("configs/").removesuffix(".py"), spelt)
+        raise ValueError(f"{what}; {near}{where}")
     # Loading the file finds the other errors.
     if file.suffix != ".json" and not re.search(rf"\b{variant}\b", file.read_text(errors="replace")):
         raise unknown_variant(name, variant, variants(file))
@@ -100,12 +102,6 @@ def hint(word: str, known: Iterable[str]) -> str:
     for near in difflib.get_close_matches(word, list(known), n=1):
         return f"did you mean {known[near] if isinstance(known, Mapping) else near}? "
     return ""
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    """`hint` of the nearest config, by all of its name or by the last part."""
-    spelt = {name.rpartition("/")[2]: name for name in known} | {name: name for name in known}
-    return hint(name.removeprefix("configs/").removesuffix(".py"), spelt)
 
 
 def _first_line(node: ast.Module | ast.FunctionDef) -> str:

@@ -243,11 +243,9 @@ def present_in(
             raise ValueError(f"view {name} has no {missing}")
         if view.ndim == 2 and (bad := ~np.isfinite(view) & here[:, None]).any():
             row, column = np.argwhere(bad)[0]
-            raise ValueError(
-                f"view {name} has {bad.sum()} entries that are NaN, empty or infinite, the first in column "
-                f"{column} of example {ids[row]}; fill them in, or make the whole row NaN if the example "
-                "lacks this view"
-            )
+            what = f"view {name} has {bad.sum()} entries that are NaN, empty or infinite, the first in column"
+            how = "fill them in, or make the whole row NaN if the example lacks this view"
+            raise ValueError(f"{what} {column} of example {ids[row]}; {how}")
     if not present.any(axis=1).all():
         lost = int(np.argmin(present.any(axis=1)))
         raise ValueError(f"example {ids[lost]} is in no view; remove it")

@@ -90,10 +90,9 @@ def numbers(
         wrong = [row for row in np.flatnonzero(~empty) if not _is_number(texts[row])]
         some = 2 * len(wrong) <= (~empty).sum() or len(of) > _MOST_CATEGORIES
         if not known and wrong and len(of) > 1 and some:
-            raise ValueError(
-                f"column {name!r} must have numbers, or at most {_MOST_CATEGORIES} different texts; "
-                f"{place(file, wrong[0])} has {texts[wrong[0]]!r}. --data.columns chooses columns"
-            )
+            what = f"column {name!r} must have numbers, or at most {_MOST_CATEGORIES} different texts"
+            got = f"{place(file, wrong[0])} has {texts[wrong[0]]!r}"
+            raise ValueError(f"{what}; {got}. --data.columns chooses columns")
         for text in of:
             columns[f"{name}={text}"] = np.where(empty, np.nan, texts == text)
     if lacking := [name for name in known if name not in columns]:
@@ -104,10 +103,8 @@ def numbers(
     holes = ~np.isfinite(found) & ~np.isnan(found).all(axis=1, keepdims=True)
     if not gaps and holes.any():
         row, column = np.argwhere(holes)[0]
-        raise ValueError(
-            f"{holes.sum()} entries of {file} are empty, NaN or infinite, the first in column {names[column]!r}, "
-            f"{place(file, row)}; {_GAPS}"
-        )
+        what = f"{holes.sum()} entries of {file} are empty, NaN or infinite"
+        raise ValueError(f"{what}, the first in column {names[column]!r}, {place(file, row)}; {_GAPS}")
     return found, names
 
 

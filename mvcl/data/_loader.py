@@ -276,9 +276,9 @@ def watched(stream: Iterator[T], seconds: float, reading: Reading) -> Generator[
                 return
             following = pool.submit(next, stream, end)
             yield cast(T, item)
-        raise StalledReader(
-            f"no batch for {seconds:g} s (--train.stall-seconds): {reading.longest()}. Check that file and its disk or "
-            "network; repeat the command to resume from the newest checkpoint"
+        how = (
+            "Check that file and its disk or network; repeat the command to resume from the newest checkpoint"
         )
+        raise StalledReader(f"no batch for {seconds:g} s (--train.stall-seconds): {reading.longest()}. {how}")
     finally:
         pool.shutdown(wait=False, cancel_futures=True)

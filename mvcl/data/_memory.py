@@ -18,10 +18,10 @@ class Memory:
 
     def open(self) -> dict[str, Split]:
         """Raises `ValueError`: only the program has the arrays."""
-        raise ValueError(
-            "this run was trained on arrays in memory: call mvcl.fit with them and this workdir to resume it. "
-            "mvcl.load(RUN) and `mvcl embed RUN --data.path NEW` encode new ones without them"
+        what = (
+            "this run was trained on arrays in memory: call mvcl.fit with them and this workdir to resume it"
         )
+        raise ValueError(f"{what}. mvcl.load(RUN) and `mvcl embed RUN --data.path NEW` encode new ones")
 
 
 def split_of_arrays(
@@ -125,11 +125,9 @@ def _of_images(given: Any, labels: Any, spec: ExampleSpec | None) -> Split:
         depth = 1 if image.ndim == least else image.shape[-1]
         fit = fit and image.ndim in (least, least + 1) and image.size and depth == (channels or depth)
         if not fit:
-            raise ValueError(
-                "images must be (n, H, W) or (n, H, W, C), uint8 or floating in [0, 1]"
-                + (f", with {channels} channels" if channels else "; views, such as tables, a dict by name")
-                + f"; got {image.dtype} {image.shape}"
-            )
+            kind = f", with {channels} channels" if channels else "; views, such as tables, a dict by name"
+            wanted = f"(n, H, W) or (n, H, W, C), uint8 or floating in [0, 1]{kind}"
+            raise ValueError(f"images must be {wanted}; got {image.dtype} {image.shape}")
     every = [image[..., None] if image.ndim == least else image for image in every]
     count = len(images)
     numbers, names = classes_of(None if labels is None else np.asarray(labels), count)

@@ -72,9 +72,7 @@ def _of_files(place: Path, spec: ExampleSpec) -> Split:
             with Image.open(file) as image:
                 sizes.add(image.size[::-1])
         if len(sizes) > 1:
-            raise ValueError(
-                f"the run's images have one size, and these {len(sizes)}: resize them, or give them to mvcl.load(RUN) "
-                "as a list of arrays"
-            )
+            how = "resize them, or give them to mvcl.load(RUN) as a list of arrays"
+            raise ValueError(f"the run's images have one size, and these {len(sizes)}: {how}")
         shape = (*sizes.pop(), spec.channels)
     return _images.split_of_files(np.zeros(len(files), np.int32), ("",), files, str(place), shape)

@@ -67,10 +67,8 @@ class Tables:
         path = _buckets.local_copy(self.path)
         suffix = path.suffix.lower()
         if not self.path or not (path.is_dir() or (path.is_file() and suffix in _SUFFIXES)):
-            raise ValueError(
-                f"data.path must be a folder of tables or a file ({', '.join(_SUFFIXES)}), got {self.path!r}"
-                + ("" if path.exists() else ", which does not exist")
-            )
+            what = f"data.path must be a folder of tables or a file ({', '.join(_SUFFIXES)})"
+            raise ValueError(f"{what}, got {self.path!r}" + ", which does not exist" * (not path.exists()))
         if self.skip_last < 0:
             raise ValueError(f"data.skip_last must be at least 0, got {self.skip_last}")
         with _files.reading(path, "table of features"):
@@ -104,15 +102,11 @@ def _read_mat(path: Path) -> dict[str, Any]:
     try:
         found = scipy.io.loadmat(str(path))
     except NotImplementedError:  # version 7.3, an HDF5 file
-        return _read_hdf5(path)
+        with _lazy.needed("tables", by=f"reading {path}, a MATLAB 7.3 file,"):
+            import h5py
+        with h5py.File(path, "r") as file:
+            return {name: _plain_hdf5(file[name]) for name in file if not name.startswith("#")}
     return {name: _plain(value) for name, value in found.items() if name[:2] != "__"}
-
-
-def _read_hdf5(path: Path) -> dict[str, Any]:
-    with _lazy.needed("tables", by=f"reading {path}, a MATLAB 7.3 file,"):
-        import h5py
-    with h5py.File(path, "r") as file:
-        return {name: _plain_hdf5(file[name]) for name in file if not name.startswith("#")}
 
 
 def _plain(value: Any) -> Any:

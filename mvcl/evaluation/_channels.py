@@ -156,10 +156,8 @@ class Channels(Evaluation):
     def check(self, splits: Splits) -> None:
         train, _ = self.splits(tuple(splits))
         if len(splits[train].spec.shapes) < 2 or self.features != "views":
-            raise ValueError(
-                "evaluation:channels needs given views and evaluation.features=views, got "
-                f"{len(splits[train].spec.shapes)} views and {self.features}"
-            )
+            got = f"{len(splits[train].spec.shapes)} views and {self.features}"
+            raise ValueError(f"evaluation:channels needs given views and features=views, got {got}")
         _checks.fields("evaluation", self, valid_fraction="(0, 1)", draws="[1, inf)")
         if min(self.labels_per_class, default=0) < 1:
             raise ValueError(f"evaluation.labels_per_class must be at least 1, got {self.labels_per_class}")

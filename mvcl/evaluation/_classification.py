@@ -79,14 +79,12 @@ class LinearProbe:
         counts = dict.fromkeys(("batch_size", "epochs", "reference_batch"), "[1, inf)")
         amounts = {"weight_decay": "[0, inf)", "crop_padding": "[0, inf)"}
         _checks.fields("linear", self, **counts, **amounts, momentum="[0, 1)")
-        if (self.decay == "steps") != bool(self.milestones):
-            got = f"{self.milestones} for {self.decay}"
-            raise ValueError(f"linear.milestones must be given for linear.decay=steps only, got {got}")
+        if (self.decay == "steps") != bool(self.milestones) or any(epoch < 1 for epoch in self.milestones):
+            what = "linear.milestones must be epochs of at least 1 for linear.decay=steps, else none"
+            raise ValueError(f"{what}, got {self.milestones} for {self.decay}")
         if self.policy is not None and (self.crop_padding or not self.augment):
             got = f"{self.augment} and {self.crop_padding}"
             raise ValueError(f"linear.policy needs linear.augment=True and linear.crop_padding=0, got {got}")
-        if any(epoch < 1 for epoch in self.milestones):
-            raise ValueError(f"linear.milestones must be epochs of at least 1, got {self.milestones}")
 
     def steps(self, rows: int) -> tuple[int, int]:
         """Rows of a step, and steps of an epoch, for a training split of this many rows."""
@@ -126,18 +124,14 @@ class LinearProbe:
         size, _ = self.steps(rows)
         rates = ", ".join(f"{rate:g}" for rate in self.learning_rates)
         rates += f" x {size}/{self.reference_batch}" if self.reference_batch else ""
-        decay = {
-            "cosine": "cosine decay",
-            "linear": "linear decay",
-            "constant": "no decay",
-            "steps": f"a tenth of it from epochs {', '.join(map(str, self.milestones))}",
-        }
+        tenth = f"a tenth of it from epochs {', '.join(map(str, self.milestones))}"
+        decay = {"constant": "no decay", "steps": tenth}.get(self.decay, f"{self.decay} decay")
         drawn = "crops and flips" if self.policy is None else "views of a policy of its own"
         drawn = f"fresh {drawn} each epoch" if self.augment else "no augmentation"
         drawn += f" (borders of {self.crop_padding} pixels)" if self.augment and self.crop_padding else ""
         return (
             f"a linear layer on {rows} labels, SGD with momentum {self.momentum:g}, learning rate {rates} with "
-            f"{decay[self.decay]}, weight decay {self.weight_decay:g}, {self.epochs} epochs, batch {size}, {drawn}"
+            f"{decay}, weight decay {self.weight_decay:g}, {self.epochs} epochs, batch {size}, {drawn}"
         )
 
 
@@ -250,11 +244,9 @@ class Classification(Evaluation):
             return
         if self.linear.augment and (spec.given or len(spec.shapes) > 1):
             views = f"given views {', '.join(spec.view_names)}"
-            what = views if spec.given else f"{len(spec.shapes)} images an example"
-            raise ValueError(
-                "evaluation.linear.augment crops and flips images, so the examples must be one image each, got "
-                f"{what}; use augment=False (--evaluation.linear.augment False)"
-            )
+            got = views if spec.given else f"{len(spec.shapes)} images an example"
+            what = "evaluation.linear.augment crops and flips images, so the examples must be one image each"
+            raise ValueError(f"{what}, got {got}; use --evaluation.linear.augment False")
         self.linear.check_processes(len(splits[train]))
 
     def measure(self, features: Arrays, splits: Splits) -> list[Result]:

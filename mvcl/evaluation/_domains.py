@@ -134,10 +134,8 @@ class Domains(Evaluation):
         if self.linear is None:
             return
         if len(self._targets(splits)) != 1 or "seen" not in splits:
-            raise ValueError(
-                "evaluation.linear needs a held-out domain (--data.held-out) and the split `seen`, got the test "
-                f"domains {', '.join(self._targets(splits))} and the splits {', '.join(splits)}"
-            )
+            got = f"the test domains {', '.join(self._targets(splits))} and the splits {', '.join(splits)}"
+            raise ValueError(f"evaluation.linear needs --data.held-out and the split `seen`, got {got}")
         for name in ("seen", *(f"{source}/train" for source in self._sources(splits))):
             self.linear.check_processes(len(splits[name]))
 

@@ -90,9 +90,8 @@ class Evaluation:
         """The splits whose features `measure` needs; `ValueError` if one is not available."""
         names = tuple(f"{self.of}/{part}" if self.of else part for part in ("train", "test"))
         if not set(names) <= set(available):
-            raise ValueError(
-                f"evaluation.of={self.of!r} needs {' and '.join(names)}, got {', '.join(available)}"
-            )
+            got = ", ".join(available)
+            raise ValueError(f"evaluation.of={self.of!r} needs {' and '.join(names)}, got {got}")
         return names
 
     def check(self, splits: Splits) -> None:

@@ -56,15 +56,11 @@ class Retrieval(Evaluation):
     def check(self, splits: Splits) -> None:
         spec = splits["test"].spec
         if not spec.given or len(spec.shapes) < 2:
-            raise ValueError(
-                "evaluation:retrieval needs given views, such as those of tables: it retrieves a view of an example by "
-                "its other views. The views of these images are drawn at random; use evaluation:classification"
-            )
+            why = "The views of these images are drawn at random; use evaluation:classification"
+            raise ValueError(f"evaluation:retrieval needs given views, such as those of tables. {why}")
         if self.features not in ("views", "head_views"):
-            raise ValueError(
-                "evaluation.features must be head_views or views for evaluation:retrieval, which compares the outputs "
-                f"of single views, got {self.features}"
-            )
+            what = "evaluation.features must be head_views or views for evaluation:retrieval"
+            raise ValueError(f"{what}, got {self.features}")
         if not self.ks or min(self.ks) < 1 or len(set(self.ks)) < len(self.ks):
             raise ValueError(f"evaluation.ks must be different numbers >= 1, at least one, got {self.ks}")
 

@@ -79,10 +79,9 @@ def claim(workdir: Path, config: Config, splits: Mapping[str, data.Split]) -> No
         _check_same(path, config)
     before = _files.read_json(kept)["digests"] if kept.is_file() else digests
     if changed := [name for name, digest in before.items() if digest != digests.get(name)]:
-        raise ValueError(
-            f"--workdir {workdir} was trained on other data: split {changed[0]} differs in its contents, or its files "
-            f"in size or time. Choose another --workdir; if these are copies of the same files, remove {kept}"
-        )
+        what = f"split {changed[0]} differs in its contents, or its files in size or time"
+        how = f"Choose another --workdir; if these are copies of the same files, remove {kept}"
+        raise ValueError(f"--workdir {workdir} was trained on other data: {what}. {how}")
     _files.write_whole(path, _serialise.to_json(config))
     if not kept.is_file():
         outline = dataclasses.asdict(train.outline) | {"class_names": train.class_names}

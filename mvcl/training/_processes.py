@@ -86,10 +86,8 @@ def cluster(environ: Mapping[str, str]) -> str | None:
         return "SLURM"
     if int(environ.get("OMPI_COMM_WORLD_SIZE", "1")) > 1:
         if "OMPI_MCA_orte_hnp_uri" not in environ:
-            raise ValueError(
-                f"Open MPI started {environ['OMPI_COMM_WORLD_SIZE']} processes; since version 5 it does not "
-                "give the address of process 0: set JAX_COORDINATOR_ADDRESS=HOST:PORT with its host"
-            )
+            what = "Open MPI started several processes; since version 5 it does not give the address of process 0"
+            raise ValueError(f"{what}: set JAX_COORDINATOR_ADDRESS=HOST:PORT with its host")
         return "Open MPI"
     wanted = environ.get("JAX_PLATFORMS", "")
     if (wanted and "tpu" not in wanted.split(",")) or "TPU_SKIP_MDS_QUERY" in environ:
@@ -118,11 +116,12 @@ def losses_named(workdir: Path) -> Iterator[None]:
         cause: BaseException | None = error
         while cause is not None:
             if isinstance(cause, jax.errors.JaxRuntimeError) and _SIGNS_OF_LOSS.search(str(cause)):
-                raise LostProcess(
-                    f"another process of this run has ended; process {jax.process_index()} of {jax.process_count()} "
-                    f"stops. See the last lines of the others; repeat the command on all hosts to resume {workdir} "
-                    "from its newest checkpoint"
-                ) from error
+                this = f"process {jax.process_index()} of {jax.process_count()}"
+                what = (
+                    f"another process of this run has ended; {this} stops. See the last lines of the others"
+                )
+                how = f"repeat the command on all hosts to resume {workdir} from its newest checkpoint"
+                raise LostProcess(f"{what}; {how}") from error
             cause = cause.__cause__ or cause.__context__
         raise
 

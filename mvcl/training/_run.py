@@ -47,11 +47,10 @@ def prepare(config: Config, splits: Mapping[str, data.Split] | None = None) -> R
     config = suited_to(config, outline)
     compared = config.train.group or config.examples
     if split.draws is not None and (unit := math.gcd(split.draws.size, config.examples)) % compared:
-        raise ValueError(
-            f"data.classes_per_draw = {split.draws.size} different classes in a batch of {config.examples}, of which "
-            f"{compared} are compared with each other: one class may be there twice. Set --train.group to a number "
-            f"that divides {unit}, or --data.classes-per-draw to a multiple of {compared}"
-        )
+        what = f"data.classes_per_draw = {split.draws.size} different classes in a batch of {config.examples}"
+        why = f"{compared} are compared with each other: one class may be there twice"
+        how = f"a number that divides {unit}, or --data.classes-per-draw to a multiple of {compared}"
+        raise ValueError(f"{what}, of which {why}. Set --train.group to {how}")
     with _progress.during("building the model"):
         program = _program.build(config, outline)
     if outline.classes < 2:

@@ -172,7 +172,7 @@ def path(named: Any) -> str:
     if "<" in name or "." in name:
         where = "defined at the top level of a module"
         raise ValueError(f"a config can only hold functions and classes {where}, got {name} of {module}")
-    if not named.__module__.startswith("mvcl."):
+    if not module.startswith("mvcl."):
         return f"{module}:{name}"
     public = ".".join(part for part in module.split(".") if not part.startswith("_"))
     return f"{public}.{name}"
@@ -245,10 +245,11 @@ def digest(named: Any) -> str:
                     pending += [value] if file is not None and not file.startswith(installed) else []
         sources[name] = "\n".join(texts)
         if found and not texts and item is named:
-            raise ValueError(
-                "a config can only hold functions and classes with source code, of which a run keeps a digest, got "
-                f"{named.__qualname__} of {named.__module__}; define it in a file or a notebook"
+            what = (
+                "a config can only hold functions and classes with source code, of which a run keeps a digest"
             )
+            got = f"{named.__qualname__} of {named.__module__}"
+            raise ValueError(f"{what}, got {got}; define it in a file or a notebook")
     text = "\n".join(f"{name}\n{source}" for name, source in sorted(sources.items()))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -66,7 +66,7 @@ def test_probes_by_sgd_with_and_without_augmentation(rng, monkeypatch):
     assert again == results
     assert asked == [("a/train", 60), ("b/train", 60), ("seen", 120)]
     whole = {name: split for name, split in splits.items() if name != "seen"}
-    with pytest.raises(ValueError, match="needs a held-out domain"):
+    with pytest.raises(ValueError, match=r"needs --data\.held-out"):
         plain.check(whole)
     fresh.check(splits)
 

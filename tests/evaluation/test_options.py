@@ -19,7 +19,7 @@ from mvcl.evaluation import ChannelProbe, Clustering, LinearProbe, MaeProbe
             {"policy": Policy(), "crop_padding": 4},
             "policy needs .*crop_padding=0, got True and 4",
         ),
-        (LinearProbe, {"decay": "steps"}, "milestones must be given for linear.decay=steps"),
+        (LinearProbe, {"decay": "steps"}, "milestones must be epochs of at least 1 for linear.decay=steps"),
         (
             MaeProbe,
             {"learning_rates": ()},
