@@ -213,19 +213,6 @@ def _spreads(z, mask, views, temperature, extra):
         yield sum(values) if values else None
 
 
-def _alignment(z, mask, temperature):
-    """Mean over the instances of the LSE over their ordered pairs of views."""
-    k, n, _ = z.shape
-    return mean(
-        lse(
-            z[l, i] @ z[m, i] / temperature
-            for l, m in itertools.permutations(range(k), 2)
-            if mask[[l, m], i].all()
-        )
-        for i in range(n)
-    )
-
-
 @reference(options=[{}, {"symmetric": False}], coinciding=lambda k, n, d, t: 1 / t + 2 * np.log(n - 1))
 def dhel(z, mask, temperature=0.3, symmetric=True, extra=(), weight=None):
     n, w = z.shape[1], by_instance(weight, z)
@@ -281,51 +268,6 @@ def spectral(z, mask, radius=None, extra=(), weight=None):
     ]
     squares += [w[i] * (z[0, i] @ e) ** 2 for i in range(n) for e in extra if mask[0, i]]
     return mean(squares) - 2 * mean(w[i] * (z[0, i] @ z[1, i]) for i in range(n) if mask[:, i].all())
-
-
-@reference(options=[{}, {"negatives": "all"}], coinciding=lambda k, n, d, t: np.log(n))
-def mv_infonce(z, mask, temperature=0.5, negatives="cross_view", extra=()):
-    k, n, _ = z.shape
-    energy = []
-    for i in range(n):
-        here = [l for l in range(k) if mask[l, i]]
-        similarities = []
-        for l in here:
-            cross = negatives == "cross_view"
-            others = [z[m, j] for m, j in indices(mask) if (m != l if cross else (m, j) != (l, i))]
-            similarities += against(z[l, i], others, extra, temperature)
-        energy.append(lse(similarities))
-    return mean(energy) - _alignment(z, mask, temperature)
-
-
-@reference(
-    options=[{}, {"energy_weight": 0.25}, {"energy_weight": 3.0}],
-    coinciding=lambda k, n, d, t: (k - 1) / t + k * np.log(n - 1) - np.log(k * (k - 1)),
-)
-def mv_dhel(z, mask, temperature=0.5, energy_weight=1.0, extra=()):
-    energy = mean(_spreads(z, mask, range(len(z)), temperature, extra))
-    return energy_weight * energy - _alignment(z, mask, temperature)
-
-
-def _align_one(z, mask, l, i, temperature):
-    return lse(z[l, i] @ z[m, i] / temperature for m in range(len(z)) if m != l and mask[m, i])
-
-
-@reference(options=[{}], coinciding=lambda k, n, d, t: np.log(n))
-def mv_cl1(z, mask, temperature=0.5, extra=()):
-    energy = mean(
-        lse(against(z[l, i], [z[m, j] for m, j in indices(mask) if m != l], extra, temperature))
-        for l, i in indices(mask)
-    )
-    return energy - mean(_align_one(z, mask, l, i, temperature) for l, i in indices(mask))
-
-
-@reference(options=[{}, {"energy": "sum"}], coinciding=lambda k, n, d, t: np.log((n - 1) / (k - 1)))
-def mv_cl2(z, mask, temperature=0.5, energy="mean", extra=()):
-    alignment = mean(_align_one(z, mask, l, i, temperature) for l, i in indices(mask))
-    if energy == "mean":
-        return mean(_spread(z, mask, l, i, temperature, extra) for l, i in indices(mask)) - alignment
-    return mean(_spreads(z, mask, range(len(z)), temperature, extra)) - alignment
 
 
 @reference(
@@ -392,6 +334,30 @@ def multi_view_contrast(
     else:
         spread = mean((lse if energy == "instance" else sum)(terms) for terms in of_instances if terms)
     return energy_weight * spread - aligned
+
+
+@reference(options=[{}, {"negatives": "all"}], coinciding=lambda k, n, d, t: np.log(n))
+def mv_infonce(z, mask, temperature=0.5, negatives="cross_view", **options):
+    return multi_view_contrast(z, mask, temperature, "instance", "instance", negatives, **options)
+
+
+@reference(
+    options=[{}, {"energy_weight": 0.25}, {"energy_weight": 3.0}],
+    coinciding=lambda k, n, d, t: (k - 1) / t + k * np.log(n - 1) - np.log(k * (k - 1)),
+)
+def mv_dhel(z, mask, temperature=0.5, **options):
+    return multi_view_contrast(z, mask, temperature, "instance", "view_sum", "within_view", **options)
+
+
+@reference(options=[{}], coinciding=lambda k, n, d, t: np.log(n))
+def mv_cl1(z, mask, temperature=0.5, **options):
+    return multi_view_contrast(z, mask, temperature, "view", "view", "cross_view", **options)
+
+
+@reference(options=[{}, {"energy": "sum"}], coinciding=lambda k, n, d, t: np.log((n - 1) / (k - 1)))
+def mv_cl2(z, mask, temperature=0.5, energy="mean", **options):
+    of_views = {"mean": "view", "sum": "view_sum"}[energy]
+    return multi_view_contrast(z, mask, temperature, "view", of_views, "within_view", **options)
 
 
 def _aggregate(likelihood, mask, aggregation):

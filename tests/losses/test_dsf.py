@@ -83,12 +83,6 @@ def test_divergences_by_hand(x64, rng, choice):
     np.testing.assert_allclose(jax.jit(split)(z, mask, queue), expected, rtol=1e-10)
 
 
-@pytest.mark.parametrize("scale", [0.0, 1.0, 1.1])
-def test_refuses_a_resultant_that_reaches_1(rng, scale):
-    with pytest.raises(ValueError, match=r"resultant_scale must be in \(0, 1\)"):
-        losses.dsf(*rng.normal(size=(2, 2, 5, 4)), resultant_scale=scale)
-
-
 @functools.partial(jax.jit, static_argnames=OPTIONS)
 def dsf(queries, keys, queue=None, **options):
     return losses.dsf(queries, keys, queue, **options)

@@ -54,15 +54,15 @@ def features_of(learner, output):
 
 def perceptron(weights, x):
     for index, layer in sorted(weights["linears"].items()):
-        x = (np.maximum(x, 0) if index else x) @ np.float64(layer["kernel"]) + np.float64(layer["bias"])
+        x = (jax.nn.relu(x) if index else x) @ layer["kernel"]
+        x = x + jnp.broadcast_to(layer["bias"], x.shape)
     return x
 
 
 def embedded(weights, views):
-    """(k, n, 7) features and (k, n, 3) embeddings by ENCODER and HEAD."""
+    """(k, n, 3) embeddings by ENCODER and HEAD."""
     net = nnx.to_pure_dict(weights)
-    features = perceptron(net["encoder"], np.stack(views))
-    return features, perceptron(net["head"], features)
+    return perceptron(net["head"], perceptron(net["encoder"], jnp.stack(views)))
 
 
 def by_place(z):
@@ -111,7 +111,7 @@ def test_momentum_methods_by_hand(inputs, rng, method, objective, by_hand):
         return learner.loss(params, statistics | {"momentum": momentum}, batch, of_views)
 
     (value, (_, _, measures)), (own, slow) = step(params, statistics["momentum"])
-    s, t = (embedded(w, inputs["views"])[1] for w in (params["network"], statistics["momentum"]))
+    s, t = (embedded(w, inputs["views"]) for w in (params["network"], statistics["momentum"]))
     predictor = nnx.to_pure_dict(params["predictor"])
     np.testing.assert_allclose(value, by_hand(s, t, lambda z: perceptron(predictor, z)), rtol=1e-5)
     assert measures == ({} if objective is by_place else {"problems": K})
@@ -140,8 +140,8 @@ def test_moco_v2_is_the_loss_of_queries_keys_and_queue(inputs, rng, name, queue_
         statistics["queue"] = statistics["queue"] * rng.uniform(0.3, 1, size=(10, 1)).astype(np.float32)
     loss, (new, _, _) = loss_of(learner, objective)(params, statistics, inputs)
 
-    queue, (_, queries) = statistics["queue"], embedded(params["network"], inputs["views"][:2])
-    _, keys = embedded(statistics["momentum"], inputs["views"][2:])
+    queue, queries = statistics["queue"], embedded(params["network"], inputs["views"][:2])
+    keys = embedded(statistics["momentum"], inputs["views"][2:])
     of_views = jax.jit(losses.of_views(objective))
     expected = of_views(jnp.float32(np.concatenate([queries, keys])), queue=queue)[0]
     np.testing.assert_allclose(loss, expected, rtol=2e-5)
@@ -265,30 +265,16 @@ def test_pairs_of_student_and_teacher(x64, inputs, rng, maker, options, by_hand)
     learner = methods.StudentTeacher(predictor=models.IdentityHead(), **options).build(setting(objective))
     params, statistics = started(learner, rng)
     of_views = partial(losses.of_views(objective), **learner.objective_options)
-    views = jnp.stack(inputs["views"])
 
     def by_method(params):
         return learner.loss(params, statistics, methods.Batch(inputs, draw), of_views)[0]
 
     def expected(params):
-        return by_hand(network(params["network"], views), network(statistics["momentum"], views))
+        return by_hand(*(embedded(w, inputs["views"]) for w in (params["network"], statistics["momentum"])))
 
     found, wanted = (jax.jit(jax.value_and_grad(f))(params) for f in (by_method, expected))
     np.testing.assert_allclose(found[0], wanted[0], rtol=1e-5)
     jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), found[1], wanted[1])
-
-
-def network(weights, views):
-    """ENCODER and HEAD, for gradients."""
-    net = nnx.to_pure_dict(weights)
-    layers = [sorted(net[part]["linears"].items()) for part in ("encoder", "head")]
-
-    def one(x):
-        for index, layer in [each for part in layers for each in part]:
-            x = (jax.nn.relu(x) if index else x) @ layer["kernel"] + layer["bias"]
-        return x
-
-    return jax.vmap(jax.vmap(one))(views)
 
 
 def test_moco_v3_encodes_each_half_on_its_own(rng):

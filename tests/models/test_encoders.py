@@ -15,6 +15,7 @@ from mvcl.models import (
     MLP,
     ConvNet,
     EegConv,
+    MLPHead,
     ResNet,
     Transformer,
     ViT,
@@ -262,6 +263,15 @@ def uniform(variance_of_three):
                 "blocks.1.conv.bias": uniform(1 / (2 * 256)),
                 "readout": uniform(1 / 64),
             },
+        ),
+        # Heads, of 256 features: lecun_normal, ViT's normal, torch.nn.init.kaiming_uniform_, torch.nn.Linear's own.
+        (MLPHead(hidden=512), 256, {"linears.0": (1 / 16, None)}),
+        (MLPHead(hidden=512, init="trunc_normal"), 256, {"linears.0": (0.01759, 0.04)}),
+        (MLPHead(hidden=512, init="kaiming_uniform"), 256, {"linears.0": uniform(6 / 256)}),
+        (
+            MLPHead(hidden=512, init="torch"),
+            256,
+            {"linears.0": uniform(1 / 256), "linears.0.bias": uniform(1 / 256)},
         ),
         (  # MoCo v3, to ±sqrt(6 / (inputs + outputs)), with queries, keys and values as three maps
             ViT(patch=8, width=64, depth=1, heads=2, init="xavier_uniform"),

@@ -62,19 +62,7 @@ def test_forward_by_hand(config, by_hand, rng):
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
 
 
-def test_initial_weights_of_vit_and_bad_configs():
-    kernel = np.asarray(head(MLPHead(hidden=512, init="trunc_normal"), 256).linears[0].kernel[...])
-    assert np.abs(kernel).max() <= 0.04 + 1e-6  # cut off at two deviations
-    np.testing.assert_allclose(kernel.std(), 0.02, rtol=0.2)
-    assert np.asarray(head(MLPHead(hidden=512), 256).linears[0].kernel[...]).std() > 0.05
-    for array in ("kernel", "bias"):  # torch.nn.Linear: both uniform in ±1/sqrt(inputs)
-        linear = head(MLPHead(hidden=512, init="torch"), 256).linears[0]
-        found = np.asarray(getattr(linear, array)[...])
-        assert 0.95 / 16 < np.abs(found).max() <= 1 / 16
-        np.testing.assert_allclose(found.var(), 1 / (3 * 256), rtol=0.1)
-    kernel = head(MLPHead(hidden=512, init="kaiming_uniform"), 256).linears[0].kernel[...]
-    # torch.nn.init.kaiming_uniform_: variance 2 / inputs, to ±sqrt(6 / inputs)
-    np.testing.assert_allclose((kernel.var(), abs(kernel).max()), (2 / 256, np.sqrt(6 / 256)), rtol=0.02)
+def test_raises_on_bad_configs():
     kinds = "lecun, trunc_normal, kaiming_uniform, torch"
     with pytest.raises(ValueError, match=f"init must be one of {kinds}; got 'xavier'"):
         head(MLPHead(init="xavier"), 4)
