@@ -76,8 +76,10 @@ def _train(
         return print(training.dry_run(config))
     if profile and seeds > 1:
         raise ValueError(f"--profile traces one run, got --seeds {seeds}; use --seeds 1")
-    if profiler_port is not None:
-        training.profiler_server(profiler_port)
+    import jax
+
+    if profiler_port is not None and jax.process_index() == 0:
+        jax.profiler.start_server(profiler_port)
     folder, first = _buckets.path(workdir), config.train.seed
     runs = [folder / f"seed{seed}" for seed in range(first, first + seeds)] if seeds > 1 else [folder]
 
@@ -91,8 +93,6 @@ def _train(
         rows = training.train_seeds(config, folder, seeds, page=page)
     else:
         rows = training.train(config, folder, profile=profile, page=page)
-    import jax
-
     if jax.process_index() == 0:
         if seeds > 1:
             from mvcl import _files

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from mvcl import _lazy
+from mvcl import _checks, _lazy
 from mvcl.data._prepared import Conversion, Item, Preparer, open_prepared
 from mvcl.data._splits import ExampleSpec, Outline, Split, decoding
 
@@ -175,9 +175,7 @@ class PrepareEeg(Preparer):
         return f"eeg_{self.format}"
 
     def _conversion(self) -> Conversion:
-        if self.rate < 1 or self.wake_minutes < 0:
-            got = f"{self.rate} and {self.wake_minutes}"
-            raise ValueError(f"rate must be at least 1 (in Hz) and wake_minutes at least 0, got {got}")
+        _checks.fields("eeg", self, rate="[1, inf)", wake_minutes="[0, inf)")
         source, channels = Path(self.source), self.channels or CHANNELS[self.format]
         edf = self.format == "sleep_edfx"
         files = source.rglob("*-PSG.edf") if edf else [*source.glob("*.hea"), *source.glob("*/*.hea")]
@@ -227,8 +225,7 @@ class Eeg:
 
     def open(self) -> dict[str, Split]:
         """The splits `train` and `test`, and `transfer/train` and `transfer/test` with a second folder."""
-        if not 0 < self.test_fraction < 1:
-            raise ValueError(f"data.test_fraction must be between 0 and 1, got {self.test_fraction}")
+        _checks.fields("data", self, test_fraction="(0, 1)")
         splits = self._opened(self.path, "eeg_physionet2018", self.channels)
         if self.transfer:
             path, name = ("", f"eeg_{self.transfer}") if self.transfer in CHANNELS else (self.transfer, "eeg")

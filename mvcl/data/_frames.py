@@ -1,6 +1,5 @@
 """Tables of .csv and .parquet files: their delimiter, the columns of each view, and the numbers of a column."""
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from mvcl import _files, _lazy
 
@@ -87,9 +87,9 @@ def numbers(
             columns[str(name)] = np.full(len(table), np.nan)
         of = [key.removeprefix(f"{name}=") for key in known if key.startswith(f"{name}=")]
         of = of or sorted({*texts[~empty]})
-        wrong = [row for row in np.flatnonzero(~empty) if not _is_number(texts[row])]
+        wrong = np.flatnonzero(~empty & ~np.isfinite(pd.to_numeric(texts, errors="coerce")))
         some = 2 * len(wrong) <= (~empty).sum() or len(of) > _MOST_CATEGORIES
-        if not known and wrong and len(of) > 1 and some:
+        if not known and len(wrong) and len(of) > 1 and some:
             what = f"column {name!r} must have numbers, or at most {_MOST_CATEGORIES} different texts"
             got = f"{place(file, wrong[0])} has {texts[wrong[0]]!r}"
             raise ValueError(f"{what}; {got}. --data.columns chooses columns")
@@ -106,10 +106,3 @@ def numbers(
         what = f"{holes.sum()} entries of {file} are empty, NaN or infinite"
         raise ValueError(f"{what}, the first in column {names[column]!r}, {place(file, row)}; {_GAPS}")
     return found, names
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False

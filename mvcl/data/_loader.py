@@ -71,24 +71,21 @@ class Reading:
         try:
             arrays = split.read(row, epoch) if split.draws is None else split.read(row, epoch, attempt)
         except CorruptExample as error:
-            self._count(part, row, error)
+            with self._lock:
+                new = (part, row) not in self._found
+                self._found.add((part, row))
+                if part == "train":
+                    self.passed = self.passed | {row}  # another thread may be reading it
+                count = len(self._found | {("train", known) for known in self.passed})
+            if count > self.limit:
+                limit = f"this is corrupt example {count}, and --train.corrupt-limit is {self.limit}"
+                raise CorruptExample(f"{error}; {limit}") from error
+            if new:
+                print(f"mvcl: skipped a corrupt example: {error}", file=sys.stderr)
             return None
         finally:
             del self.busy[thread]
         return arrays if crop is None else crop(arrays, epoch, row)
-
-    def _count(self, part: str, row: int, error: CorruptExample) -> None:
-        with self._lock:
-            new = (part, row) not in self._found
-            self._found.add((part, row))
-            if part == "train":
-                self.passed = self.passed | {row}  # another thread may be reading it
-            count = len(self._found | {("train", known) for known in self.passed})
-        if count > self.limit:
-            limit = f"this is corrupt example {count}, and --train.corrupt-limit is {self.limit}"
-            raise CorruptExample(f"{error}; {limit}") from error
-        if new:
-            print(f"mvcl: skipped a corrupt example: {error}", file=sys.stderr)
 
     def longest(self) -> str:
         """The longest current read, in words."""

@@ -6,6 +6,7 @@ from typing import Literal
 
 import numpy as np
 
+from mvcl import _checks
 from mvcl.data._splits import ExampleSpec, Split, by_domain, in_memory
 
 
@@ -79,13 +80,10 @@ class Synthetic:
         Raises:
           ValueError: an option is out of range.
         """
-        for name, bound in (("examples", 2), ("classes", 1), ("image_size", 4)):
-            if (value := getattr(self, name)) < bound:
-                raise ValueError(f"data.{name} must be at least {bound}, got {value}")
+        least = {"examples": "[2, inf)", "classes": "[1, inf)", "image_size": "[4, inf)"}
+        _checks.fields("data", self, missing="[0, 1)", **least)
         if self.channels not in (1, 3):
             raise ValueError(f"data.channels must be 1 or 3, got {self.channels}")
-        if not 0 <= self.missing < 1:
-            raise ValueError(f"data.missing must be in [0, 1), got {self.missing}")
         if len(self.domains) in (1, 2) or (self.domains and (self.view_shapes or self.regression)):
             raise ValueError(f"data.domains must be at least 3 names, of images, got {len(self.domains)}")
         if (self.padded or self.missing) and not self.view_shapes:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from mvcl import _buckets, _files, _lazy, _progress
+from mvcl import _buckets, _checks, _files, _lazy, _progress
 from mvcl.data import _frames
 from mvcl.data._features import Raw, Scaling, check_distinct, chosen, splits_of
 from mvcl.data._splits import ExampleSpec, Outline, Split
@@ -69,8 +69,7 @@ class Tables:
         if not self.path or not (path.is_dir() or (path.is_file() and suffix in _SUFFIXES)):
             what = f"data.path must be a folder of tables or a file ({', '.join(_SUFFIXES)})"
             raise ValueError(f"{what}, got {self.path!r}" + ", which does not exist" * (not path.exists()))
-        if self.skip_last < 0:
-            raise ValueError(f"data.skip_last must be at least 0, got {self.skip_last}")
+        _checks.fields("data", self, skip_last="[0, inf)")
         with _files.reading(path, "table of features"):
             return splits_of(self.read(path), self, self.scaling_file, self.skip_last, self.missing)
 

@@ -1,5 +1,6 @@
 """Objectives side by side: one config trained with each of them, as a study of one's own."""
 
+import dataclasses
 import itertools
 import json
 import math
@@ -11,7 +12,7 @@ import pandas as pd
 
 from mvcl import losses
 from mvcl.studies import _run, _table
-from mvcl.studies._grid import Cell, Measure, Opened, Study, trained
+from mvcl.studies._grid import Measure, Opened, Study, trained
 from mvcl.training import Config
 
 _ABOUT = (
@@ -58,42 +59,31 @@ def compare(
         got = list(objectives)
         raise ValueError(f"objectives must be functions of different names, or a dict, got {got}")
     grid, place = dict(levels or {}), Path(folder)
-    cells = [
-        trained(
-            {"objective": name, **dict(zip(grid, chosen))},
-            config,
-            {"objective": of, **dict(zip(grid, chosen))},
-        )
-        for chosen in itertools.product(*grid.values())
-        for name, of in named.items()
-    ]
-    study = _study(cells, seeds, [Measure("loss")])
+    cells = []
+    for chosen in itertools.product(*grid.values()):
+        of: dict[str, Any] = dict(zip(grid, chosen))
+        cells += [trained({"objective": n} | of, config, {"objective": f} | of) for n, f in named.items()]
+    several = len({getattr(cell.task, "instances", None) for cell in cells}) > 1
+    study = Study(
+        title="Objectives compared",
+        about=_ABOUT,
+        cells=cells,
+        measures=[Measure("loss")],
+        reference={"objective": cells[0].factors["objective"]},
+        unequal="The settings change the number of instances that are compared." * several,
+        seeds=seeds,
+        cost="not estimated",
+    )
     failed = _run.run(study, place)
     measures = _measures(study, place)
     if not measures:
         raise ValueError(f"no run has measured anything; the logs in {place / 'cells'} say why")
-    study = _study(cells, seeds, measures)
+    study = dataclasses.replace(study, measures=measures)
     content = _table.numbers(Opened("compare", "", study, (command,)), place)
     content["command"] = command
     rows = pd.DataFrame(_rows(content, {m.name: 0.01 if m.percent else 1.0 for m in measures}))
     rows.attrs |= {"page": str(_table.write(content, place, "compare")), "failed": failed}
     return rows
-
-
-def _study(cells: Sequence[Cell], seeds: int, measures: Sequence[Measure]) -> Study:
-    instances = {getattr(cell.task, "instances", None) for cell in cells}
-    return Study(
-        title="Objectives compared",
-        about=_ABOUT,
-        cells=cells,
-        measures=measures,
-        reference={"objective": cells[0].factors["objective"]},
-        unequal="The settings change the number of instances that are compared."
-        if len(instances) > 1
-        else "",
-        seeds=seeds,
-        cost="not estimated",
-    )
 
 
 def _measures(study: Study, folder: Path) -> list[Measure]:

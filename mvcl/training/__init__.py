@@ -21,7 +21,6 @@ if TYPE_CHECKING:
         compilation_cache,
         handling,
         join,
-        profiler_server,
     )
     from mvcl.training._program import Program, build
     from mvcl.training._run import Run, one_encoder, open_run, open_weights, prepare

@@ -6,7 +6,6 @@ import importlib.util
 import os
 import re
 import signal
-import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -178,20 +177,6 @@ def handling(handle: Callable[[int, Any], object]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def profiler_server(port: int) -> None:
-    """Let TensorBoard and XProf capture traces of the first process through a free port, while it runs."""
-    if jax.process_index() > 0:
-        return
-    try:
-        with socket.socket() as free:
-            free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            free.bind(("", port or -1))  # 0 would be any port
-    except (OSError, OverflowError) as error:  # of which jax's server says nothing
-        what = "--profiler-port must be a port from 1 to 65535 that no program of this machine uses"
-        raise ValueError(f"{what}, got {port}") from error
-    jax.profiler.start_server(port)
 
 
 def compilation_cache() -> None:

@@ -317,35 +317,29 @@ class Session:
         program, epoch = self.run.program, self.run.program.steps_per_epoch
         learner, last = program.learner, self.step == program.steps
         if learner.due(self.step, epoch):
-            new = self._refreshed()
+            split, before = self.run.splits["train"], self.state["statistics"]
+            if not split.spec.given:
+                name = type(self.run.config.method).__name__
+                raise ValueError(f"method {name} needs examples with given views, such as tables of features")
+            with _progress.during("refreshing the method's statistics"):
+                inputs = data.inputs(split, np.arange(len(split)))
+                new, record = learner.refresh(self.state["params"], before, inputs, self.step, epoch)
+            if self.log is not None:  # how they came about, and how the clusters fit the classes
+                agreement = {}
+                if len(split.class_names) > 1 and "clusters_all" in record:
+                    both = split.labels, np.asarray(record["clusters_all"])
+                    agreement["acc_all"] = metrics.clustering_accuracy(*both)
+                    agreement["nmi_all"] = metrics.normalized_mutual_information(*both)
+                plain = {name: np.asarray(value).tolist() for name, value in record.items()}
+                row = {"step": self.step, **agreement, **plain}
+                _files.append(self.workdir / "refresh.jsonl", json.dumps(row) + "\n")
+                self.log.scores(self.step, agreement)
             if not last:
                 like = program.abstract_state["statistics"]
                 new = jax.tree.map(lambda x, like: jax.device_put(x, like.sharding), new, like)
                 self.state = {**self.state, "statistics": new}
         if not last and (parts := learner.restarts(self.step, epoch)):
             self.state = program.restart(self.state, parts)
-
-    def _refreshed(self) -> Any:
-        """The refreshed statistics; process 0 records how they came about, and how the clusters fit the classes."""
-        run, state, split = self.run, self.state, self.run.splits["train"]
-        if not split.spec.given:
-            name = type(run.config.method).__name__
-            raise ValueError(f"method {name} needs examples with given views, such as tables of features")
-        with _progress.during("refreshing the method's statistics"):
-            inputs, epoch = data.inputs(split, np.arange(len(split))), run.program.steps_per_epoch
-            given = state["params"], state["statistics"], inputs
-            statistics, record = run.program.learner.refresh(*given, self.step, epoch)
-        if self.log is not None:
-            plain = {name: np.asarray(value).tolist() for name, value in record.items()}
-            agreement = {}
-            if len(split.class_names) > 1 and "clusters_all" in record:
-                both = split.labels, np.asarray(record["clusters_all"])
-                agreement["acc_all"] = metrics.clustering_accuracy(*both)
-                agreement["nmi_all"] = metrics.normalized_mutual_information(*both)
-            row = {"step": self.step, **agreement, **plain}
-            _files.append(self.workdir / "refresh.jsonl", json.dumps(row) + "\n")
-            self.log.scores(self.step, agreement)
-        return statistics
 
     def _record_score(self, score: _evaluate.Score | None) -> None:
         """Log the score of this step, unless this score was logged before."""

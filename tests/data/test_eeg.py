@@ -284,7 +284,7 @@ def test_transfer_by_format_and_windows_standardised(tmp_path, monkeypatch):
         ({"source": ""}, r"--source must be a folder of recordings, \*\.hea files, .* got ''"),
         ({"source": ".", "format": "sleep_edfx"}, r"of recordings, \*-PSG\.edf files, got '\.'"),
         ({"source": ".", "rate": 0}, "rate must be at least 1"),
-        ({"source": ".", "wake_minutes": -1}, "wake_minutes at least 0"),
+        ({"source": ".", "wake_minutes": -1}, "wake_minutes must be at least 0"),
     ],
 )
 def test_raises_on_bad_options(tmp_path, monkeypatch, options, message):
@@ -297,7 +297,7 @@ def test_raises_on_an_unprepared_folder(tmp_path, records):
     with pytest.raises(ValueError, match=r"is not a prepared folder; run: mvcl data prepare eeg"):
         Eeg(path=str(tmp_path)).open()
     records(1).run()
-    for fraction, message in ((0.2, "1 subjects, of which 1 would be held"), (1.0, r"0 and 1, got 1\.0")):
+    for fraction, message in ((0.2, "1 subjects, of which 1 would be held"), (1.0, r"in \(0, 1\), got 1\.0")):
         with pytest.raises(ValueError, match=message):
             Eeg(path=str(tmp_path / "out"), test_fraction=fraction).open()
     (tmp_path / "out" / "manifest.json").write_text('{"kind": "sentiment", "format": 1}')

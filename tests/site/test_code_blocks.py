@@ -188,8 +188,9 @@ def no_work(monkeypatch):
     for name in (*of_training, "report.write_report", "studies.run_study", "studies.overview"):
         monkeypatch.setattr(f"mvcl.{name}", work)
     monkeypatch.setattr("mvcl.data._tfds._check_known", work)
-    for name in ("join", "compilation_cache", "profiler_server"):
+    for name in ("join", "compilation_cache"):
         monkeypatch.setattr(training, name, lambda *_: None)
+    monkeypatch.setattr("jax.profiler.start_server", lambda _: None)
     for preparer in (named() for named in data.PREPARERS.values()):
         monkeypatch.setattr(preparer, "run", work)
 
