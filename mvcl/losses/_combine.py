@@ -73,7 +73,6 @@ def _all_pairs(
                 f"weights must have shape ({k}, {k}) for {name(pair)}, which does not declare the terms of its mean "
                 f"over instances, got {factors.shape}"
             )
-    if factors is not None:
         factors = factors[emb.sides(views)]
     loss, measures = _over_pairs(pair, z, chosen, mask, options, weights=factors, reduction=reduction)
     return loss * teacher if teacher and reduction == "mean" else loss, measures
@@ -273,8 +272,7 @@ def _over_pairs(
     """
     there, declared = _checks.mask(mask, z.shape[:2]), takes(pair_loss)
     left, right = emb.sides(pairs)
-    factors, measures = weights, {}
-    of_instances = factors if factors is not None and factors.ndim == 2 else None
+    measures, of_instances = {}, weights if weights is not None and weights.ndim == 2 else None
     if declared.terms is None:
         left_alone = {"normalize": False} if declared.normalize and projected is not None else {}
         flags = {} if there is None else {"mask": jnp.stack([there[left], there[right]], axis=1)}
@@ -296,8 +294,8 @@ def _over_pairs(
             block, negatives = _checks.block_size(shared.get("block_size")), shared.get("extra_negatives")
             e = emb.queued(Vectors(z, there, shared["axis_name"], block, projected), negatives)
         values = emb.mean_terms(declared.terms(e, pairs, **given), e.axis_name, of_instances)
-    if factors is not None and of_instances is None:
-        values = values * factors.astype(values.dtype)
+    if weights is not None and of_instances is None:
+        values = values * weights.astype(values.dtype)
     if there is None:
         return values.mean() if reduction == "mean" else values.sum(), measures
     # Over the pairs of views that some instance has.

@@ -223,15 +223,15 @@ def in_blocks(a: jax.Array, block: int) -> jax.Array:
     return jnp.pad(a, pad).reshape(-1, block, *a.shape[1:])
 
 
-def recomputed(function: Callable[..., jax.Array], *arguments: jax.Array | None) -> jax.Array:
-    """`function(*arguments)`, computed again in the backward pass; reverse mode only."""
+def recomputed(function: Callable[..., Any], *arguments: Any) -> Any:
+    """`function(*arguments)`, of trees of arrays, computed again in the backward pass; reverse mode only."""
     return _recomputed(function, *jax.tree.map(_lse.reverse_only, arguments))
 
 
 # `jax.checkpoint` in a loop would still store what depends on no differentiated input, such as the mask of i = j, for
 # all n² entries.
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _recomputed(function: Callable[..., jax.Array], *arguments: jax.Array | None) -> jax.Array:
+def _recomputed(function: Callable[..., Any], *arguments: Any) -> Any:
     return function(*arguments)
 
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from functools import partial, reduce
-from typing import Any, Unpack
+from typing import Unpack
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ from mvcl.losses import _embeddings as emb
 from mvcl.losses import _lse
 from mvcl.losses._declaration import Shared, declare
 from mvcl.losses._lse import Vectors, lse_union
-from mvcl.losses._lse.whole import by_similarity, either, gradient_again, kept, log_sums, shift, weighed
+from mvcl.losses._lse.whole import either, finite_level, log_sum, shift
 
 __all__ = ["gram", "triangle"]
 
@@ -250,9 +250,7 @@ def _line_sums(
         half = 0.5 * (bound or -jnp.min(jnp.where(here, _numerics.constant(matrix), 0)))
         found = either(*shift(half, like), _of_matrix, matrix, here)
     else:
-        arrays = jax.tree.map(
-            lambda a: _numerics.vary_as(_lse.reverse_only(a), like), (rows, columns, shared)
-        )
+        arrays = jax.tree.map(lambda a: _numerics.vary_as(a, like), (rows, columns, shared))
         fixed = bound is not None and bool(shift(0.5 * bound, like)[0])
         found = _streamed(entry, fixed, block, arrays, (of_rows, of_columns))
     if axis is None:
@@ -273,22 +271,26 @@ def _here(of_rows: Arrays, of_columns: Arrays) -> jax.Array:
 
 def _of_matrix(fixed: bool, logits: jax.Array, here: jax.Array) -> Arrays:
     """`fixed`: no exponential needs the maximum of its row or column."""
-    inside, zero = jnp.where(here, logits, 0), jnp.zeros((), logits.dtype)
-    levels = log_sums(fixed, kept(fixed, logits, here, zero), zero, 1, 0)
+    inside, exponent, levels = jnp.where(here, logits, 0), jnp.where(here, logits, -jnp.inf), []
+    for axis in (1, 0):
+        largest = jnp.zeros((1, 1), logits.dtype) if fixed else exponent.max(axis, keepdims=True)
+        top = finite_level(_numerics.constant(largest))
+        levels.append(log_sum(jnp.exp(exponent - top).sum(axis), top.reshape(-1)))
     return *levels, inside.sum(1), inside.sum(0)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
 def _streamed(
     entry: Entry, fixed: bool, block: int, arrays: tuple[Arrays, Arrays, Arrays], where: tuple[Arrays, Arrays]
 ) -> Arrays:
     """So many rows of the matrix at a time; each is computed again in the backward pass."""
     (rows, columns, shared), (of_rows, of_columns) = arrays, where
 
-    def step(carry: Arrays, at: Any) -> tuple[Arrays, Arrays]:
-        some, of_some = at
-        matrix = _logits(entry, some, columns, shared)
-        levels, column_levels, sums, column_sums = _of_matrix(fixed, matrix, _here(of_some, of_columns))
+    def of_some(some: Arrays, of_some: Arrays, columns: Arrays, of_columns: Arrays, shared: Arrays) -> Arrays:
+        return _of_matrix(fixed, _logits(entry, some, columns, shared), _here(of_some, of_columns))
+
+    def step(carry: Arrays, at: tuple[Arrays, Arrays]) -> tuple[Arrays, Arrays]:
+        found: Arrays = emb.recomputed(of_some, *at, columns, of_columns, shared)
+        levels, column_levels, sums, column_sums = found
         return (lse_union(carry[0], column_levels), carry[1] + column_sums), (levels, sums)
 
     like = rows[1]
@@ -297,29 +299,3 @@ def _streamed(
     (column_levels, column_sums), found = lax.scan(step, start, blocks)
     levels, sums = (a.reshape(-1)[: len(like)] for a in found)
     return levels, column_levels, sums, column_sums
-
-
-def _streamed_backward(entry: Entry, fixed: bool, block: int, residual: Any, by: Arrays) -> Any:
-    (rows, columns, shared), (of_rows, of_columns), found = residual
-    zero = jnp.zeros((), found[0].dtype)
-    by_columns = tuple(a[None, :] for a in weighed(fixed, found[1], by[1], zero))
-
-    def step(carry: Any, at: Any) -> tuple[Any, Arrays]:
-        some, of_some, level, slope, sum_slope = at
-        logits, pull = jax.vjp(partial(_logits, entry), some, columns, shared)
-        here = _here(of_some, of_columns)
-        entries = kept(fixed, logits, here, zero)
-        weight = by_similarity(fixed, entries, (level[:, None], slope[:, None]), by_columns)
-        weight += jnp.where(here, sum_slope[:, None] + by[3][None, :], 0)
-        by_some, *others = pull(weight)
-        return jax.tree.map(jnp.add, carry, tuple(others)), by_some
-
-    zeros = jax.tree.map(lambda a: _numerics.vary_as(jnp.zeros_like(a), rows[0]), (columns, shared))
-    slopes = *weighed(fixed, found[0], by[0], zero), by[2]
-    blocks = jax.tree.map(partial(emb.in_blocks, block=block), (rows, of_rows, *slopes))
-    others, by_rows = lax.scan(step, zeros, blocks)
-    by_rows = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:])[: len(rows[0])], by_rows)
-    return (by_rows, *others), None
-
-
-gradient_again(_streamed, _streamed_backward)

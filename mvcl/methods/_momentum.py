@@ -9,7 +9,7 @@ import numpy as np
 import optax
 from flax import nnx
 
-from mvcl import _checks, losses, models
+from mvcl import _checks, _numerics, losses, models
 from mvcl.methods._method import (
     Batch,
     Learner,
@@ -129,7 +129,7 @@ class MocoV2Learner(FollowedLearner):
         params, statistics = super().init(key)
         if self.options.queue:
             vectors = jax.random.normal(jax.random.fold_in(key, 1), (self.options.queue, self.dimension))
-            statistics["queue"] = _unit(vectors)
+            statistics["queue"] = _numerics.unit(vectors)
         return params, statistics
 
     def loss(self, params: Any, statistics: Any, batch: Batch, objective: OfViews) -> LossAndMore:
@@ -152,7 +152,7 @@ class MocoV2Learner(FollowedLearner):
         return objective(z, queue=jnp.resize(like, (self.options.queue, z.shape[-1])))[0]
 
     def _rows(self, keys: jax.Array) -> jax.Array:
-        z = _unit(keys.astype(jnp.float32))
+        z = _numerics.unit(keys.astype(jnp.float32))
         if losses.takes(self.spec.objective).queue_of_means:
             return z.mean(0)
         return z[0] if self.options.queue_keys == "one" else z.reshape((-1, z.shape[-1]))
@@ -259,8 +259,8 @@ class StudentTeacherLearner(FollowedLearner):
         problems, masks = [z.at[i].set(t) for i, t in enumerate(targets)], [batch.mask] * self.targeted
         if self.of_means:
             there = {name: x.astype(z.dtype) for name, x in batch.mask.items()}
-            t = _unit(targets) * there.get("mask", jnp.ones(z.shape[:2], z.dtype))[..., None]
-            problems = [jnp.stack([z[i], _unit(t.sum(0) - t[i])]) for i in range(self.k)]
+            t = _numerics.unit(targets) * there.get("mask", jnp.ones(z.shape[:2], z.dtype))[..., None]
+            problems = [jnp.stack([z[i], _numerics.unit(t.sum(0) - t[i])]) for i in range(self.k)]
             masks = [
                 {name: jnp.stack([x[i], x.sum(0) - x[i]]) > 0 for name, x in there.items()}
                 for i in range(self.k)
@@ -294,7 +294,3 @@ def _embed_shuffled(encoder: nnx.Module, batch: Batch, part: slice) -> jax.Array
     views = stacked(batch.draw(batch.inputs))[:, part]
     order = np.random.default_rng(0).permutation(views.shape[0] * views.shape[1])
     return encoder(views.reshape((-1, *views.shape[2:]))[order])[np.argsort(order)]
-
-
-def _unit(z: jax.Array) -> jax.Array:
-    return z / jnp.maximum(jnp.linalg.norm(z, axis=-1, keepdims=True), 1e-12)

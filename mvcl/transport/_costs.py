@@ -223,8 +223,8 @@ def squared_resultant_pairs(points: Sequence[jax.Array]) -> Matrices:
     k = len(points)
     square = [jnp.sum(x * x, axis=-1) / (k - 1) for x in points]
     return tuple(
-        2 * inner + square[l][:, None] + square[m][None, :]
-        for (l, m), inner in zip(pairs(k), _inner_products(points))
+        2 * _numerics.inner("id,jd->ij", points[l], points[m]) + square[l][:, None] + square[m][None, :]
+        for l, m in pairs(k)
     )
 
 
@@ -232,11 +232,6 @@ def squared_distances(x: jax.Array, y: jax.Array) -> jax.Array:
     """`||x_i - y_j||²`, (n, m)."""
     squares = [jnp.sum(z * z, axis=-1) for z in (x, y)]
     return squares[0][:, None] + squares[1][None, :] - 2 * _numerics.inner("id,jd->ij", x, y)
-
-
-def _inner_products(points: Sequence[jax.Array]) -> Matrices:
-    """`<x_l, x_m>` of all pairs."""
-    return tuple(_numerics.inner("id,jd->ij", points[l], points[m]) for l, m in pairs(len(points)))
 
 
 def _minus_log_squared_length(square: jax.Array, count: ArrayLike) -> jax.Array:

@@ -134,8 +134,7 @@ class Geometry:
         given = list(matrices) if isinstance(matrices, Sequence) else list(jnp.asarray(matrices))
         arrays = tuple(_checks.array(f"matrices[{i}]", m, "n_l n_m") for i, m in enumerate(given))
         count, k = len(arrays), views_of_pairs(len(arrays))
-        if edges is not None and not _is_tree(edges, count + 1):
-            raise ValueError(f"edges must be {count} pairs (l, m), l < m, that make a tree, got {edges}")
+        _check_tree(edges, count + 1)
         if edges is None and (k < 2 or count != k * (k - 1) // 2):
             raise ValueError(f"matrices must be k(k-1)/2, one for each pair of views, got {count}")
         geometry = cls(
@@ -190,8 +189,7 @@ class Geometry:
         points, scale = checked_points(x_s), _checks.real("scale", scale, positive=True)
         k, b = len(points), checked_points([jnp.asarray(landmarks, points[0].dtype), points[0]])[0]
         origin = jnp.mean(b, axis=0)[None]  # near it the squares are rounded less
-        if edges is not None and not _is_tree(edges, k):
-            raise ValueError(f"edges must be {k - 1} pairs (l, m), l < m, that make a tree, got {edges}")
+        _check_tree(edges, k)
         # An edge is a barycentre of two views, of which the cost is a fourth of the squared distance.
         stars = (
             [(tuple(range(k)), scale, cost)]
@@ -317,6 +315,11 @@ def _of_pair_form(
 def _is_tree(edges: Sequence[tuple[int, int]], k: int) -> bool:
     ordered = all(0 <= l < m < k for l, m in edges)
     return ordered and len(edges) == k - 1 and len(towards(edges, 0)) == k - 1
+
+
+def _check_tree(edges: Sequence[tuple[int, int]] | None, k: int) -> None:
+    if edges is not None and not _is_tree(edges, k):
+        raise ValueError(f"edges must be {k - 1} pairs (l, m), l < m, that make a tree, got {edges}")
 
 
 def towards(edges: Sequence[tuple[int, int]], root: int) -> list[tuple[int, int]]:

@@ -3,7 +3,6 @@
 
 import functools
 import json
-import os
 import random
 import shutil
 import sys
@@ -240,20 +239,10 @@ def test_a_damaged_file_is_read_or_named(name, tmp_path):
 # No code of a file runs
 
 
-class Bomb:
-    """Creates a folder when unpickled."""
-
-    def __init__(self, mark):
-        self.mark = mark
-
-    def __reduce__(self):
-        return (os.mkdir, (str(self.mark),))
-
-
 @pytest.mark.parametrize("name", ["images.npz", "label.npz"])
 def test_a_pickle_runs_no_code(name, tmp_path):
     mark, file = tmp_path / "code-was-run", tmp_path / name
-    bomb = np.asarray([Bomb(mark)], object)
+    bomb = np.asarray([torch_files.Bomb(mark)], object)
     np.savez(file, train_images=bomb, train_labels=np.zeros(1, int), train_corpus=bomb)
     out = str(tmp_path / "o")
     sources = {
