@@ -17,13 +17,8 @@ def exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]
     module = sys.modules[package]
     tree = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))
     blocks = [n for n in tree.body if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"]
-    homes = {
-        alias.asname or alias.name: (str(node.module), alias.name)
-        for block in blocks
-        for node in block.body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
+    nodes = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
+    homes = {of.asname or of.name: (str(node.module), of.name) for node in nodes for of in node.names}
 
     def attribute(name: str) -> Any:
         if name not in homes:

@@ -50,14 +50,8 @@ class DigitsViews:
 
         digits = load_digits()
         images = digits.images / 16
-        views = {
-            "pixels": images.reshape(len(images), -1),
-            "hog": hog(images),
-            "lbp": lbp(images),
-            "fourier": fourier(images),
-            "profiles": profiles(images),
-            "moments": moments(images),
-        }
+        views = {"pixels": images.reshape(len(images), -1)}
+        views |= {of.__name__: of(images) for of in (hog, lbp, fourier, profiles, moments)}
         # Drop border pixels that are zero in all digits.
         views = {name: view[:, np.ptp(view, axis=0) > 0] for name, view in views.items()}
         if self.noise:

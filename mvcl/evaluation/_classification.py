@@ -13,20 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from mvcl import _checks
+from mvcl import _checks, evaluation
 from mvcl._progress import during, track
 from mvcl.augment import Policy
-from mvcl.evaluation._evaluation import (
-    Arrays,
-    Augmented,
-    Batches,
-    Evaluation,
-    Result,
-    Rows,
-    Splits,
-    Unevaluated,
-    averaged,
-)
+from mvcl.evaluation._evaluation import Arrays, Augmented, Batches, Evaluation, Result, Rows, Splits, averaged
 from mvcl.evaluation._probe import FEW_LABEL_PENALTY, checked_rows, descend, few_label_probe, linear_probe
 from mvcl.metrics import weighted_knn
 
@@ -228,9 +218,9 @@ class Classification(Evaluation):
     def of_clusters(self, clusters: int) -> Evaluation:
         return self._unmeasured("the data have no classes")
 
-    def _unmeasured(self, reason: str) -> Unevaluated:
+    def _unmeasured(self, reason: str) -> Evaluation:
         own = {name: getattr(self, name) for name in ("features", "batch_size", "seed")}
-        return Unevaluated(**own, reason=reason)
+        return evaluation.Unevaluated(**own, reason=reason)
 
     def without_test(self) -> Evaluation:
         return self if self.of else self._unmeasured("no example is held out of training")

@@ -11,18 +11,9 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from mvcl import _checks, _files, data, metrics
+from mvcl import _checks, _files, data, evaluation, metrics
 from mvcl._progress import track
-from mvcl.evaluation._evaluation import (
-    Arrays,
-    Augmented,
-    Evaluation,
-    Result,
-    Rows,
-    Splits,
-    Unevaluated,
-    averaged,
-)
+from mvcl.evaluation._evaluation import Arrays, Augmented, Evaluation, Result, Rows, Splits, averaged
 from mvcl.evaluation._probe import few_label_probe
 
 MEASURES: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
@@ -78,7 +69,8 @@ class Clustering(Evaluation):
 
     def of_clusters(self, clusters: int) -> Evaluation:
         if not self.clusters and not clusters:
-            return Unevaluated(reason="the data have no classes; --evaluation.clusters sets a number")
+            why = "the data have no classes; --evaluation.clusters sets a number"
+            return evaluation.Unevaluated(reason=why)
         return dataclasses.replace(self, clusters=self.clusters or clusters)
 
     def check(self, splits: Splits) -> None:

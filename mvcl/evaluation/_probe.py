@@ -151,14 +151,9 @@ def fit_logistic(
 
     first = np.zeros(shape) if start is None else start
     # L-BFGS's vectors are short: BLAS threads do not help, and on shared cores they wait for each other.
+    ends = {"gtol": 1e-5, "ftol": 0.0, "maxiter": 1000, "maxfun": 2000}
     with _blas().limit(limits=1):
-        found = minimize(
-            value_and_gradient,
-            first.ravel(),
-            jac=True,
-            method="L-BFGS-B",
-            options={"gtol": 1e-5, "ftol": 0.0, "maxiter": 1000, "maxfun": 2000},
-        )
+        found = minimize(value_and_gradient, first.ravel(), jac=True, method="L-BFGS-B", options=ends)
     return found.x.reshape(shape)
 
 

@@ -260,16 +260,13 @@ def _gaps(trained: pd.DataFrame, columns: Names, of: Groups, steps: Steps) -> Ta
             cells.append(of_values(gaps, ".3f", "+"))
         if shared:
             rows.append(([name, str(shared)], cells))
-    caption = f"Minus {of[0][0]}, the first run given"
     notes = "Mean of the differences of runs with the same seed, with [95 % interval, Student's t]."
-    table = {
-        "caption": caption,
+    named = {
+        "caption": f"Minus {of[0][0]}, the first run given",
         "headings": ["run", "seeds"],
-        "columns": columns,
-        "rows": rows,
         "notes": notes,
     }
-    return table if rows else None
+    return named | {"columns": columns, "rows": rows} if rows else None
 
 
 def geometries(runs: Sequence[Run], of: Groups) -> list[Table]:

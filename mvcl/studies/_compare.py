@@ -101,21 +101,11 @@ def _measures(study: Study, folder: Path) -> list[Measure]:
 
 
 def _rows(content: Mapping[str, Any], scale: Mapping[str, float]) -> list[dict[str, Any]]:
-    ends = ("mean", "low", "high")
-    return [
-        {
-            **cell["factors"],
-            "measure": name,
-            **{end: math.nan if of[end] is None else by * of[end] for end in ends},
-            "seeds": of["seeds"],
-            **{
-                f"minus_first{'' if end == 'mean' else f'_{end}'}": by * gap[end]
-                for gap in [cell["differences"].get(name, {})]
-                for end in ends
-                if gap.get(end) is not None
-            },
-        }
-        for cell in content["cells"]
-        for name, of in cell["intervals"].items()
-        for by in [scale[name]]
-    ]
+    rows, columns = [], {"mean": "minus_first", "low": "minus_first_low", "high": "minus_first_high"}
+    for cell in content["cells"]:
+        for name, of in cell["intervals"].items():
+            by, gap = scale[name], cell["differences"].get(name, {})
+            ends = {end: math.nan if of[end] is None else by * of[end] for end in columns}
+            gaps = {column: by * gap[end] for end, column in columns.items() if gap.get(end) is not None}
+            rows.append({**cell["factors"], "measure": name, **ends, "seeds": of["seeds"], **gaps})
+    return rows
