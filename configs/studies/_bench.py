@@ -110,7 +110,7 @@ def bench_of(k: int, data: sources.Source) -> Config:
         encoder=models.ConvNet(widths=(16, 32, 64)),
         head=models.koromilas_head(),
         objective=losses.all_pairs(NT_XENT),
-        optimizer=AdamW(learning_rate=3e-3, weight_decay=1e-4, warmup_epochs=1),
+        optimizer=AdamW(learning_rate=1e-2, weight_decay=1e-4, warmup_epochs=1),  # rate: pilot_rates
         train=Train(epochs=EPOCHS, batch_size=256, evaluate_every=2 * EPOCHS / 3, log_every=13),
         checkpoint=Checkpoint(every_steps=10_000, keep=1),
         evaluation=evaluation.Classification(labels_per_class=(), baselines=False),

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from _factors import Bits, FactorViews, render
+from _factors import FACTORS, Bits, FactorViews, render
 from flax import nnx
 
 from mvcl import _progress, losses, models
@@ -19,6 +19,7 @@ from mvcl.studies import Values
 # Share of the mean square of the features that the probes add to the diagonal, and the probes' examples.
 _RIDGE = 1e-3
 _PROBED = 2048
+_OTHERS = 1_000_000  # added to the seed of the networks that choose an option
 # Steps whose batches are drawn at once.
 _CHUNK = 50
 
@@ -75,6 +76,9 @@ class Factored:
     """Peak of Adam's, which falls to 0 along a cosine."""
     networks: int = 10
     """Networks trained side by side."""
+    tuned: tuple[str, tuple[float, ...]] = ("", ())
+    """An option of the objective, and the values that it chooses among: that whose other networks, on other draws and
+    renderings, have the largest mean of all factors."""
 
     @property
     def instances(self) -> int | None:
@@ -82,13 +86,27 @@ class Factored:
         return None if self.objective is None else self.batch_size // self.parts
 
     def run(self, folder: Path, seed: int) -> Sequence[Values]:
-        """Train and probe. A cell takes seconds, so that it begins anew after a kill."""
+        """Train and probe; a tuned option is a further value. A cell takes seconds, so that it begins anew after a
+        kill."""
+        option, values = self.tuned
+        if not option:
+            return self._probed(seed)
+        tried = np.repeat(values, max(1, self.networks // len(values)))
+        scores = [
+            np.mean([found[name] for name in FACTORS if name in found])
+            for found in self._probed(seed + _OTHERS, tried)
+        ]
+        best = values[int(np.argmax(np.reshape(scores, (len(values), -1)).mean(1)))]
+        return [{**found, option: best} for found in self._probed(seed, np.full(self.networks, best))]
+
+    def _probed(self, seed: int, tuned: np.ndarray | None = None) -> list[Values]:
+        """Of each network what probes read; `tuned` (networks,) is its value of the tuned option."""
         gain, noise = (jnp.asarray(x, jnp.float32) for x in self.data.quality)
         # Views of any quality have one program.
         data = dataclasses.replace(self.data, gain=(), noise=())
-        keys = jax.random.split(jax.random.key(seed), self.networks)
+        keys = jax.random.split(jax.random.key(seed), self.networks if tuned is None else len(tuned))
         draw = partial(_draw, data, self.batch_size, gain, noise, keys)
-        params = None if self.encoder is None else self._trained(self.encoder, draw, keys)
+        params = None if self.encoder is None else self._trained(self.encoder, draw, keys, tuned)
         probes = partial(_draw, dataclasses.replace(data, present=1.0), _PROBED, gain, noise, keys)
         fit, test = (jax.tree.map(lambda x: x[0], probes(jnp.asarray([-part]))) for part in (1, 2))
         plain = dataclasses.replace(
@@ -99,18 +117,25 @@ class Factored:
             for b in (fit, test)
         ]
         host = jax.device_get((z[0], fit.bits, z[1], test.bits))
-        each = (jax.tree.map(lambda x, i=i: x[i], host) for i in range(self.networks))
+        each = (jax.tree.map(lambda x, i=i: x[i], host) for i in range(len(keys)))
         return [self._values(_read(*one)) for one in each]
 
-    def _trained(self, encoder: models.MLP, draw: Callable[[jax.Array], Batch], keys: jax.Array) -> Any:
+    def _trained(
+        self,
+        encoder: models.MLP,
+        draw: Callable[[jax.Array], Batch],
+        keys: jax.Array,
+        tuned: np.ndarray | None,
+    ) -> Any:
         """The parameters of the encoders, (networks, k) in front of each."""
         width = 0 if self.target is None else self.target(draw(jnp.asarray([0]))).shape[-1]
         params = self.initial(encoder, width, keys)
         carry = params, jax.vmap(_optimizer(self).init)(params)
         chunks = [jnp.arange(i, min(i + _CHUNK, self.steps)) for i in range(0, self.steps, _CHUNK)]
+        of_each = None if tuned is None else jnp.asarray(tuned, jnp.float32)
         same = dataclasses.replace(self, data=FactorViews(views=self.data.views, present=self.data.present))
         for steps in _progress.track(chunks, "training", len(chunks), "chunks of steps"):
-            carry = _advance(same, carry, draw(steps), steps, keys)
+            carry = _advance(same, carry, draw(steps), steps, keys, of_each)
         return carry[0]
 
     def initial(self, encoder: models.MLP, width: int, keys: jax.Array) -> dict[str, Any]:
@@ -123,9 +148,11 @@ class Factored:
         z = embeddings(self.encoder, params["encoder"], x)
         return z, _side_by_side(z)
 
-    def loss(self, params: dict[str, Any], batch: Batch, key: jax.Array) -> jax.Array:
-        """The objective, and the squared error of the target."""
-        return _loss(self, params, batch, key)
+    def loss(
+        self, params: dict[str, Any], batch: Batch, key: jax.Array, tuned: jax.Array | None
+    ) -> jax.Array:
+        """The objective, with a value of the tuned option, and the squared error of the target."""
+        return _loss(self, params, batch, key, tuned)
 
     def _values(self, found: "Read") -> Values:
         """Means over the bits of those views that are not noise alone."""
@@ -207,29 +234,34 @@ def _initial(encoder: models.MLP, k: int, inputs: int, width: int, keys: jax.Arr
 
 
 @partial(jax.jit, static_argnums=0, donate_argnums=1)
-def _advance(task: Factored, carry: Any, batches: Batch, steps: jax.Array, keys: jax.Array) -> Any:
+def _advance(
+    task: Factored, carry: Any, batches: Batch, steps: jax.Array, keys: jax.Array, tuned: jax.Array | None
+) -> Any:
     """`carry` after some steps, each on its batch."""
     optimizer = _optimizer(task)
 
-    def of_network(params: Any, state: Any, batch: Batch, key: jax.Array) -> Any:
-        updates, state = optimizer.update(jax.grad(task.loss)(params, batch, key), state)
+    def of_network(params: Any, state: Any, batch: Batch, key: jax.Array, value: jax.Array | None) -> Any:
+        updates, state = optimizer.update(jax.grad(task.loss)(params, batch, key, value), state)
         return optax.apply_updates(params, updates), state
 
     def step(carry: Any, of_step: tuple[Batch, jax.Array]) -> tuple[Any, None]:
         batch, number = of_step
         params, state = carry
         of_step_keys = jax.vmap(lambda key: jax.random.fold_in(jax.random.fold_in(key, 3), number))(keys)
-        return jax.vmap(of_network)(params, state, batch, of_step_keys), None
+        return jax.vmap(of_network)(params, state, batch, of_step_keys, tuned), None
 
     return jax.lax.scan(step, carry, (batches, steps))[0]
 
 
-def _loss(task: Factored, params: Any, batch: Batch, key: jax.Array) -> jax.Array:
+def _loss(task: Factored, params: Any, batch: Batch, key: jax.Array, tuned: jax.Array | None) -> jax.Array:
     """The objective, and the squared error of the target."""
     assert task.encoder is not None
     z, total = embeddings(task.encoder, params["encoder"], batch.x), jnp.zeros(())
     if task.objective is not None:
-        takes, objective = losses.takes(task.objective), losses.on_views(task.objective)
+        takes, given = losses.takes(task.objective), task.objective
+        if tuned is not None:
+            given = with_option(given, task.tuned[0], tuned)
+        objective = losses.on_views(given)
         extra = {"key": key} if takes.key else {}
 
         def parts(x: jax.Array) -> jax.Array:
@@ -245,6 +277,14 @@ def _loss(task: Factored, params: Any, batch: Batch, key: jax.Array) -> jax.Arra
         restored = jnp.einsum("knd,kdo->kno", _with_one(z), params["restore"])
         total += jnp.mean((restored - task.target(batch)) ** 2, where=batch.there[:, :, None])
     return total
+
+
+def with_option(objective: losses.Loss, option: str, value: Any) -> losses.Loss:
+    """An objective with a value of an option, that of its pair loss where it is made of one."""
+    function, bound = losses.unwrap(objective)
+    if "pair" not in bound:
+        return partial(objective, **{option: value})
+    return partial(function, **bound | {"pair": partial(bound["pair"], **{option: value})})
 
 
 @partial(jax.jit, static_argnums=0)

@@ -11,6 +11,7 @@ from typing import Any
 
 import _rows
 import numpy as np
+from _factors_task import with_option
 from _trifeature import COUNT, Trifeature
 
 import mvcl
@@ -64,13 +65,7 @@ class Tuned:
         return [{**found, "temperature": best} for found in self._at(best).run(folder, seed)]
 
     def _at(self, temperature: float) -> Any:
-        function, options = losses.unwrap(self.task.objective)
-        if "pair" in options:
-            of_pairs = losses.higher_order(function)
-            assert of_pairs is not None
-            objective = of_pairs(partial(options["pair"], temperature=temperature))
-        else:
-            objective = partial(self.task.objective, temperature=temperature)
+        objective = with_option(self.task.objective, "temperature", temperature)
         return dataclasses.replace(self.task, objective=objective)
 
     def _read(self, folder: Path, seed: int, temperature: float) -> float:

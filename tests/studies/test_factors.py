@@ -73,6 +73,24 @@ def test_the_drawn_bits_are_fair_and_the_synergy_is_the_product_of_its_parts():
     assert np.abs(covariance - np.eye(len(covariance))).max() < 5 / math.sqrt(4000)
 
 
+def test_an_option_is_chosen_by_other_networks(tmp_path, monkeypatch):
+    values, seen = (0.1, 0.5), []
+
+    def probed(task, seed, tuned):
+        seen.append((seed, tuned.tolist()))
+        return [{"shared": value, "part": 2 * value, "shared, one view": -9.0} for value in tuned]
+
+    monkeypatch.setattr(_factors_task.Factored, "_probed", probed)
+    task = _factors_task.Factored(data=_factors.FactorViews(), networks=4, tuned=("temperature", values))
+    assert [found["temperature"] for found in task.run(tmp_path, 7)] == [0.5] * 4
+    assert seen == [(1_000_007, [0.1, 0.1, 0.5, 0.5]), (7, [0.5] * 4)]
+    for objective in (losses.all_pairs(losses.nt_xent, pairs="all"), losses.mv_dhel):
+        z = np.random.default_rng(0).normal(size=(3, 5, 4))
+        at = [_factors_task.with_option(objective, "temperature", t)(z) for t in values]
+        assert at[0] != at[1]
+        assert at[1] == objective(z)  # their default
+
+
 @pytest.mark.exhaustive
 def test_runs_are_repeated_exactly_and_depend_on_the_seed(tmp_path):
     data = _factors.FactorViews(views=2, present=0.7)
