@@ -35,8 +35,7 @@ Images = tuple[np.ndarray, Encoded, Callable[[int], str]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrepareDomains(Preparer):
-    """Copy the image files of all lists into ArrayRecord files, for file systems that are slow with many small files. A
-    repeated run resumes."""
+    """Copy the images of all lists into ArrayRecord files, for disks slow with small files. A repeated run resumes."""
 
     source: str = ""
     """DomainNet's folder: DOMAIN/CLASS/*.jpg and DOMAIN_train.txt, DOMAIN_test.txt."""
@@ -132,12 +131,8 @@ class DomainNet:
 
 
 def _read_lists(root: Path, field: str, domains: Sequence[str]) -> tuple[tuple[str, ...], dict[str, Images]]:
-    """Class names and the lists of a folder.
-
-    Raises:
-      ValueError: the folder or a list is missing; or a line of a list is not PATH NUMBER, points outside the folder,
-        names a missing image, or gives a class another number than an earlier line.
-    """
+    """Class names and the lists of a folder; `ValueError` if something is missing, or a line is not PATH NUMBER, points
+    outside the folder, or gives a class another number than an earlier line."""
     if str(root) == "." or not root.is_dir():
         raise ValueError(f"{field} must be DomainNet's folder, got {'' if str(root) == '.' else str(root)!r}")
     if len(set(domains)) != len(domains) or not domains:

@@ -138,8 +138,7 @@ def read_sleep_edfx(path: Path, channels: Sequence[str]) -> Recording:
 
 
 def _edf_channels(path: Path) -> list[str]:
-    """Channels of an EDF file; raises if the file is shorter than its header states, which mne reads without an
-    error."""
+    """Channels of an EDF file; raises if it is shorter than its header states, which mne reads without an error."""
     with open(path, "rb") as file:
         fixed = file.read(256)
         start, records, count = int(fixed[184:192]), int(fixed[236:244]), int(fixed[252:256])
@@ -168,7 +167,6 @@ class PrepareEeg(Preparer):
     max_corrupt: int = 10
     """Stop when more recordings than this cannot be read."""
 
-    _unit: ClassVar[str] = "recording"
     _per_shard: ClassVar[int] = 8  # 994 nights in 125 files, few enough to keep open
 
     def _name(self) -> str:

@@ -43,8 +43,7 @@ def place(file: Path, row: Any) -> str:
 
 
 def of_columns(tables: Mapping[str, Any], wanted: Sequence[str], new: bool = False) -> dict[str, Any]:
-    """Tables with the wanted columns, as `Tables.columns` has them; a single table is split into views, of which `new`
-    rows may lack some."""
+    """Tables with the wanted columns, as of `Tables.columns`; one is split, of which `new` rows may lack some."""
     found = dict(tables) if len(tables) > 1 else {}
     for text in wanted:
         view, equals, patterns = text.partition("=")

@@ -105,8 +105,7 @@ def _stacked(spec: ExampleSpec, examples: Sequence[Example], crop: Crop | None) 
 
 
 def inputs(split: Split, rows: np.ndarray, arrays: tuple[np.ndarray, ...] | None = None) -> Batch:
-    """The inputs of a step for these rows: `images`; or `views`, zero where missing, with `present` if views may be
-    missing."""
+    """The inputs of a step for these rows: `images`; or `views`, zero where missing, with `present` if they may be."""
     arrays = split.take(rows) if arrays is None else arrays
     if not split.spec.given:
         return {"images": arrays[0] if len(arrays) == 1 else arrays}

@@ -71,7 +71,6 @@ class Preparer(abc.ABC):
     verify: bool = False
     """Verify the checksums of the prepared folder and exit."""
 
-    _unit: ClassVar[str] = "block"
     _per_shard: ClassVar[int] = 4
 
     def run(self) -> Path:
@@ -93,11 +92,8 @@ class Preparer(abc.ABC):
     def _conversion(self) -> Conversion: ...
 
     def _write(self, directory: Path) -> None:
-        """Convert raw files into a folder of shards, or go on with an interrupted conversion.
-
-        Raises:
-          ValueError: the folder has other content, or too many files are corrupt.
-        """
+        """Convert raw files into a folder of shards, or go on with an interrupted conversion; `ValueError` if the
+        folder has other content, or too many files are corrupt."""
         kind, size = _kind(self._name()), self._per_shard
         settings, names, read, max_corrupt = self._conversion()
         plan = {"format": _FORMAT, "kind": kind, "settings": settings, "items": list(names)}
@@ -107,8 +103,7 @@ class Preparer(abc.ABC):
         skipped: list[str] = []
         with lock(directory, "prepare"):
             _check_plan(directory / "manifest.json", plan)
-            what = f"preparing {kind}, shards of {size} {self._unit}s"
-            for number, part in enumerate(_progress.track(parts, what, len(parts), "shards")):
+            for number, part in enumerate(_progress.track(parts, f"preparing {kind}", len(parts), "shards")):
                 path = directory / f"{kind}-{number:05d}-of-{len(parts):05d}.array_record"
                 shard = _finished(path) or _write_shard(path, part, read, max_corrupt - len(skipped))
                 shards.append(shard)

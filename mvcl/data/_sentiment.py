@@ -165,11 +165,7 @@ def _moments(items: Sequence[Mapping[str, Any]], widths: np.ndarray) -> list[tup
 
 
 def _scores(path: Path, dataset: str, allow_pickle: bool) -> dict[str, dict[str, float]]:
-    """The score of each utterance by name, by split; train first.
-
-    Raises:
-      ValueError: the table is missing, damaged or pickled, or lacks something; the message names it.
-    """
+    """The score of each utterance by name, by split; train first. `ValueError` if the table lacks something."""
     with _files.reading(path, "table of utterances (--labels, a .csv or MERBench's label.npz)"):
         found: dict[str, dict[str, float]] = {}
         for name, split, score in _rows_of(path, allow_pickle):

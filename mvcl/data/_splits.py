@@ -26,8 +26,7 @@ class CorruptExample(ValueError):
 def decoding(
     name: str, remedy: str = "repair or remove it", passing: type[Exception] = CorruptExample
 ) -> Iterator[None]:
-    """Context of decoding an example: any error but `passing` becomes a `CorruptExample` of one line with name and
-    remedy."""
+    """Context of decoding an example: any error but `passing` becomes a `CorruptExample` with name and remedy."""
     try:
         yield
     except (CorruptExample, passing):

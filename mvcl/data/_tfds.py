@@ -278,8 +278,7 @@ def _aircraft(directory: str | None) -> Path:
 
 
 def _open_aircraft(place: Path, lists: Mapping[str, str]) -> dict[str, Split]:
-    """The splits `train` (training and validation images, as for the other sets) and `test`, labelled by variant; by
-    the names of their lists."""
+    """The splits `train` (with the validation images, as of the other sets) and `test`, by the names of their lists."""
     folder = _buckets.local_copy(place) / "data"
 
     def lines(name: str) -> list[str]:

@@ -82,8 +82,7 @@ class LinearProbe:
         return size, rows // size
 
     def check_processes(self, rows: int) -> None:
-        """Raise `ValueError` if the processes cannot share the encoding of a step's rows, of a training split of `rows`
-        rows, under augmentation."""
+        """Raise `ValueError` if the processes cannot share the encoding of a step's rows under augmentation."""
         (size, _), processes = self.steps(rows), jax.process_count()
         if self.augment and size % processes:
             what = f"evaluation.linear.batch_size must be a multiple of {processes} processes"

@@ -163,8 +163,7 @@ _blas = cache(ThreadpoolController)
 def descend(
     rule: optax.GradientTransformation, loss: Callable[..., jax.Array], state: Any, batches: Any
 ) -> Any:
-    """Weights and moments after a step of the rule on each batch, which has the arguments of `loss` after the
-    weights."""
+    """Weights and moments after a step of the rule on each batch, the arguments of `loss` after the weights."""
 
     def step(state: Any, batch: Any) -> tuple[Any, None]:
         weights, moments = state

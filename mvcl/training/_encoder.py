@@ -81,8 +81,7 @@ class Encoder:
         return self._encoded(split, self.state, output)
 
     def preprocess(self, given: Any) -> Any:
-        """What `module.encoder` takes: images at its size, normalised, (n, side, side, C); or a tuple of scaled
-        views."""
+        """What `module.encoder` takes: images (n, side, side, C) at its size, normalised; or scaled views."""
         split, side = self.split(given), self.config.policies[0].image_size
         if split.spec.given:
             return data.inputs(split, np.arange(len(split)))["views"]

@@ -208,8 +208,7 @@ def with_initial(run: Run, state: _program.State) -> _program.State:
 
 
 def host_crop(run: Run, policies: Sequence[augment.Policy] | None = None, seed: int = 0) -> data.Crop | None:
-    """Host crops by some policies, by default that of the evaluation, for images of different sizes; None if the device
-    crops."""
+    """Host crops of images of different sizes, by default by the evaluation's policy; None if the device crops."""
     used = [_program.evaluation_policy(run.config, None)] if policies is None else policies
 
     def crop(arrays: data.Example, epoch: int, row: int) -> data.Example:
