@@ -131,11 +131,7 @@ TABLES: dict[str, tuple[Sequence[str], Callable[[str, Piece], list[str]]]] = {
 
 def state(found: Piece) -> str:
     """One of done, failed and left."""
-    if "result" in found:
-        return "done"
-    if "failed" in found:
-        return "failed"
-    return "left"
+    return "done" if "result" in found else "failed" if "failed" in found else "left"
 
 
 def table(part: str, names: Sequence[str], pieces: Mapping[str, Piece]) -> str:

@@ -26,7 +26,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from benchmarks.harness import loss_of, views_of
+from benchmarks.harness import loss_of, table, views_of
 from mvcl import losses, training
 
 LAUNCHER = Path(__file__).parents[1] / "launch" / "local.py"
@@ -167,11 +167,11 @@ gradient of their two instances; the value stays.
 
 def markdown(rows: dict[str, dict[str, float | None]], earlier: str = "") -> str:
     """The page, with the rows of an earlier one for objectives that were not computed again."""
-    cells = {
-        name: " | ".join("no such option" if row[c] is None else f"{row[c]:.0e}" for c in COLUMNS)
-        for name, row in rows.items()
+    every = {
+        name: cells.split(" | ") for name, cells in re.findall(r"^\| `(.*?)` \| (.*) \|$", earlier, re.M)
     }
-    kept = dict(re.findall(r"^\| `(.*?)` \| (.*) \|$", earlier, flags=re.MULTILINE))
+    for name, row in rows.items():
+        every[name] = ["no such option" if row[c] is None else f"{row[c]:.0e}" for c in COLUMNS]
     shape = f"(k, n, d) = ({VIEWS}, {INSTANCES}, {FEATURES})"
     lines = [
         "# Agreement",
@@ -181,11 +181,8 @@ def markdown(rows: dict[str, dict[str, float | None]], earlier: str = "") -> str
         "exact number of views so many. Written by",
         "`python -m benchmarks.agreement --write docs/design/agreement.md`.",
         "",
-        f"| objective | {' | '.join(COLUMNS)} |",
-        "| --- |" + " --- |" * len(COLUMNS),
+        table(["objective", *COLUMNS], [[f"`{name}`", *every[name]] for name in OBJECTIVES if name in every]),
     ]
-    every = kept | cells
-    lines += [f"| `{name}` | {every[name]} |" for name in OBJECTIVES if name in every]
     return "\n".join([*lines, "", NOTES])
 
 

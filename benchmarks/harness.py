@@ -59,24 +59,17 @@ def program_of(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[
     return lambda: jax.block_until_ready(program(*arguments)), memory.temp_size_in_bytes / MIB
 
 
-def repeated(run: Callable[[], Any]) -> Seconds:
-    """Time calls in a row; the last is waited for."""
+def repeated(run: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> Seconds:
+    """Time calls in a row; the last is waited for. In the time of `time.process_time` other programs have no part."""
 
     def seconds(calls: int) -> float:
-        start = time.perf_counter()
+        start = clock()
         for _ in range(calls):
             out = run()
         jax.block_until_ready(out)
-        return (time.perf_counter() - start) / calls
+        return (clock() - start) / calls
 
     return seconds
-
-
-def timed(program: Callable[[], Any]) -> float:
-    """CPU seconds of a call, in which other programs have no part."""
-    start = time.process_time()
-    program()
-    return time.process_time() - start
 
 
 def turns(programs: Mapping[str, Seconds], rounds: int, budget: float = _BUDGET) -> dict[str, list[float]]:

@@ -18,6 +18,7 @@ layers alone and of networks with batch norm. "XLA" has XLA's gradients. PYTHON 
 
 import json
 import subprocess
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from benchmarks.harness import milliseconds, parser_of, ratio, size, timed
+from benchmarks.harness import milliseconds, parser_of, ratio, repeated, size
 from mvcl import _configs, augment, data, losses, methods, models, training
 from mvcl.models import _layers
 from mvcl.training import AdamW, Config, Mesh, Train, Views
@@ -142,7 +143,7 @@ def convolutions(torch: str | None, turns: int) -> None:
 
     def seconds(run: Any) -> float:
         if callable(run):
-            return timed(run)
+            return repeated(run, time.process_time)(1)
         print(json.dumps(run), file=other.stdin, flush=True)
         return float(other.stdout.readline())
 

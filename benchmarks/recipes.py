@@ -33,21 +33,11 @@ def link(recipe: str) -> str:
 
 def row(recipe: str, e: training.Estimate) -> str:
     """One line of the table."""
-    steps = "unknown" if e.steps is None else f"{e.steps:,}"
-    whole = "" if e.steps is None else f"{e.steps * e.flops / 1e15:,.3g}"
-    relative = "" if e.relative_compute is None else f"{e.relative_compute:.3g}"
-    cells = [
-        link(recipe),
-        f"{e.config.examples:,} x {e.config.views.k}",
-        f"{e.encoder_parameters:,}",
-        f"{e.head_parameters:,}",
-        f"{e.flops / 1e9:,.1f}",
-        f"{e.bytes / 1e9:,.1f}",
-        f"{e.temporary_bytes / 1e9:,.1f}",
-        steps,
-        whole,
-        relative,
-    ]
+    cells = [link(recipe), f"{e.config.examples:,} x {e.config.views.k}"]
+    cells += [f"{count:,}" for count in (e.encoder_parameters, e.head_parameters)]
+    cells += [f"{cost / 1e9:,.1f}" for cost in (e.flops, e.bytes, e.temporary_bytes)]
+    cells += ["unknown", ""] if e.steps is None else [f"{e.steps:,}", f"{e.steps * e.flops / 1e15:,.3g}"]
+    cells.append("" if e.relative_compute is None else f"{e.relative_compute:.3g}")
     return f"| {' | '.join(cells)} |"
 
 

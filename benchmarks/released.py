@@ -19,10 +19,10 @@ import inspect
 import json
 import math
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -32,11 +32,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.harness import MIB, difference, embeddings, loss_of, parser_of, program_of, table, timed
+from benchmarks.harness import (
+    MIB,
+    difference,
+    embeddings,
+    loss_of,
+    milliseconds,
+    parser_of,
+    program_of,
+    repeated,
+    table,
+    turns,
+)
 from benchmarks.released_cases import CASES, DIFFERENCES, WIDE
 from benchmarks.released_page import page, times_table
 from docs import objectives
 from mvcl import losses
+
+SIDES = ("ours", "floor", "released")
 
 
 def small_input(shape: tuple[int, int, int]) -> np.ndarray:
@@ -95,28 +108,22 @@ def measure(name: str, torch: Torch, repeats: int) -> dict[str, Any]:
         programs["floor"] = program_of(case.floor.run, jnp.asarray(z))
     if case.beside:
         programs["released"] = program_of(jax.value_and_grad(case.beside), jnp.asarray(z))
-    seconds: dict[str, list[float]] = {"ours": [], "floor": [], "released": []}
-    peak, found = 0.0, None
-    for turn in range(repeats + 1):
-        now = {which: timed(program) for which, (program, _) in programs.items()}
-        found = None if case.beside else torch.ask(name, z)
-        if found is not None:
-            now["released"] = found["seconds"]
-            peak = max(peak, found["mb"])
-        for which in now if turn else ():  # the first turn allocates
-            seconds[which].append(now[which])
-    value, gradient = programs["ours"][0]()
+    seconds = {which: repeated(program, time.process_time) for which, (program, _) in programs.items()}
     if case.beside:
-        peak = programs["released"][1] * MIB / 1e6
         found = dict(zip(("value", "gradient"), programs["released"][0]()))
+        found["mb"] = programs["released"][1] * MIB / 1e6
+    elif found := torch.ask(name, z):  # the first call allocates
+        seconds["released"] = lambda calls: torch.ask(name, z, calls)["seconds"]
+    taken = turns(seconds, repeats)
+    value, gradient = programs["ours"][0]()
     return {
         "name": name,
         "objective": losses.name(case.loss).split("(")[0],
         "loss": expression(case.loss),
         "shape": list(case.shape),
-        **{f"{which}_ms": statistics.median(s) * 1e3 if s else None for which, s in seconds.items()},
+        **{f"{which}_ms": milliseconds(taken[which]) if which in taken else None for which in SIDES},
         "ours_mb": programs["ours"][1] * MIB / 1e6,
-        "released_mb": peak if found else None,
+        "released_mb": found["mb"] if found else None,
         "value": float(value),
         "released_value": float(found["value"]) if found else None,
         "gradient_difference": difference(gradient, found["gradient"]) if found else None,
