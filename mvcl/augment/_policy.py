@@ -9,6 +9,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, Literal
 
+from mvcl import _checks
+
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 """Mean of ImageNet's pixels in [0, 1], by channel."""
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -19,13 +21,12 @@ CIFAR_STD = (0.2023, 0.1994, 0.2010)
 """Standard deviation of CIFAR-10's pixels as most code has it, the mean of the images' own, by channel."""
 
 
-# Pairs of positive numbers -> their upper bound; numbers -> their bounds, beside probabilities.
+# Pairs of positive numbers -> their upper bound; numbers -> their interval, beside probabilities.
 _RANGES = {"crop_scale": 1, "erase_scale": 1, "crop_ratio": None, "blur_sigma": None}
-_BOUNDS: dict[str, tuple[int, float | None]] = {
-    **dict.fromkeys(("brightness", "contrast", "saturation", "crop_padding", "blur_kernel"), (0, None)),
-    **dict.fromkeys(("rand_augment_ops", "rand_augment_deviation"), (0, None)),
-    **{"image_size": (0, None), "hue": (0, 0.5), "rand_augment_magnitude": (0, 30)},
-}
+_FROM_0 = ("image_size", "brightness", "contrast", "saturation", "crop_padding", "blur_kernel")
+_FROM_0 += ("rand_augment_ops", "rand_augment_deviation")
+_INTERVALS = dict.fromkeys(_FROM_0, "[0, inf)")
+_INTERVALS |= {"hue": "[0, 0.5]", "rand_augment_magnitude": "[0, 30]", "center_fraction": "(0, 1]"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,19 +95,13 @@ class Policy:
     """Smallest and largest area of that rectangle, as a share of the view's."""
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            name, value = field.name, getattr(self, field.name)
-            low, high = (0, 1) if name.endswith("_probability") else _BOUNDS.get(name, (None, None))
-            if low is not None and not (low <= value and (high is None or value <= high)):
-                bound = f"in [{low}, {high}]" if high is not None else f"at least {low}"
-                raise ValueError(f"{name} must be {bound}, got {value}")
+        shares = [field.name for field in dataclasses.fields(self) if field.name.endswith("_probability")]
+        _checks.fields("policy", self, **_INTERVALS, **dict.fromkeys(shares, "[0, 1]"))
         for name, most in _RANGES.items():
             pair = getattr(self, name)
             if len(pair) != 2 or not 0 < pair[0] <= pair[1] or (most is not None and pair[1] > most):
                 bound = f", at most {most}" if most is not None else ""
                 raise ValueError(f"{name} must be a positive range, smallest first{bound}, got {pair}")
-        if not 0 < self.center_fraction <= 1:
-            raise ValueError(f"center_fraction must be in (0, 1], got {self.center_fraction}")
         if self.blur_kernel and self.blur_kernel % 2 == 0:
             raise ValueError(f"blur_kernel must be odd, or 0, got {self.blur_kernel}")
         for name, numbers in (("mean", self.mean), ("std", self.std)):
