@@ -23,9 +23,8 @@ CIFAR_STD = (0.2023, 0.1994, 0.2010)
 
 # Pairs of positive numbers -> their upper bound; numbers -> their interval, beside probabilities.
 _RANGES = {"crop_scale": 1, "erase_scale": 1, "crop_ratio": None, "blur_sigma": None}
-_FROM_0 = ("image_size", "brightness", "contrast", "saturation", "crop_padding", "blur_kernel")
-_FROM_0 += ("rand_augment_ops", "rand_augment_deviation")
-_INTERVALS = dict.fromkeys(_FROM_0, "[0, inf)")
+_INTERVALS = dict.fromkeys(("image_size", "crop_padding", "blur_kernel", "rand_augment_ops"), "[0, inf)")
+_INTERVALS |= dict.fromkeys(("brightness", "contrast", "saturation", "rand_augment_deviation"), "[0, inf)")
 _INTERVALS |= {"hue": "[0, 0.5]", "rand_augment_magnitude": "[0, 30]", "center_fraction": "(0, 1]"}
 
 
