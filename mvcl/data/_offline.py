@@ -75,11 +75,6 @@ class Synthetic:
     """Seed of all random numbers."""
 
     def open(self) -> dict[str, Split]:
-        """The splits.
-
-        Raises:
-          ValueError: an option is out of range.
-        """
         least = {"examples": "[2, inf)", "classes": "[1, inf)", "image_size": "[4, inf)"}
         _checks.fields("data", self, missing="[0, 1)", **least)
         if self.channels not in (1, 3):

@@ -56,11 +56,6 @@ class Tfds:
     """Folder of the prepared data sets; None is TFDS_DATA_DIR or ~/tensorflow_datasets."""
 
     def open(self) -> dict[str, Split]:
-        """The splits `train` and `test`.
-
-        Raises:
-          ValueError: the data set is not prepared, a file is damaged or in another format, or there is no such split.
-        """
         prepared = _find_prepared(self.name, self.directory)
         if prepared is None:
             _check_known(self.name)
