@@ -15,7 +15,7 @@ compiler reserves for temporaries.
 The floor is the time of a run's matrix products with nothing else: one (n^(k-2), n) times (n, n) for each of
 its passes ("pass ms", in blocks of the solver's size) and three for the gradient, and three times the
 k(k-1)/2 Gram matrices (n, d) times (d, n), once forward and twice backward. "/floor" is the run's time over
-that.
+that, the median over the rounds.
 """
 
 import itertools
