@@ -34,7 +34,14 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> Path:
     if not run_dirs:
         raise ValueError("run_dirs must name at least one run folder, got none")
     runs = [read_run(_buckets.path(path)) for path in track(run_dirs, "reading runs", len(run_dirs), "runs")]
-    names, several = _names([run.path for run in runs]), len(runs) > 1
+    paths, names, several = [run.path for run in runs], [], len(runs) > 1
+    parts = [str(path if _buckets.is_remote(path) else path.resolve()).split("/") for path in paths]
+    for path, own in zip(
+        paths, parts
+    ):  # of a path as many parts as tell it from the others; one given twice is whole
+        ends = (own[-last:] for last in range(1, len(own)))
+        unique = (end for end in ends if [of[-len(end) :] for of in parts].count(end) == 1)
+        names.append("/".join(next(unique, [str(path)])))
     of = [(name if several else "", run) for name, run in zip(names, runs)]
     files = resources.files("mvcl.report") / "templates"
     script, style = ((files / name).read_text() for name in ("sort.js", "style.css"))
@@ -56,17 +63,6 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> Path:
     out.parent.mkdir(parents=True, exist_ok=True)
     _files.write_whole(out, text.lstrip().encode(errors="replace"))
     return out
-
-
-def _names(paths: Sequence[Path]) -> list[str]:
-    """The last parts of each path, as many as tell it from the others; a path that is given twice is whole."""
-    parts = [str(path if _buckets.is_remote(path) else path.resolve()).split("/") for path in paths]
-    names = []
-    for path, own in zip(paths, parts):
-        ends = (own[-last:] for last in range(1, len(own)))
-        unique = (end for end in ends if [of[-len(end) :] for of in parts].count(end) == 1)
-        names.append("/".join(next(unique, [str(path)])))
-    return names
 
 
 def _one_run(run: Run, name: str) -> dict[str, object]:
