@@ -116,10 +116,7 @@ def crop_and_resize(
 
 
 def _gaussian(length: int, sigma: jax.Array, reach: int) -> jax.Array:
-    """(length, length) Gaussian weights at whole distances up to `reach`, each row summing to 1.
-
-    Weights beyond the border go to the border pixel.
-    """
+    """(length, length) Gaussian weights up to a distance `reach`; rows sum to 1, what is beyond is the border's."""
     if length == 1:
         return jnp.ones((1, 1))
     source = jnp.arange(-reach, length + reach, dtype=jnp.float32)

@@ -87,10 +87,7 @@ def against_views(
 
 
 def of_others(aggregation: Aggregation, values: jax.Array, exists: jax.Array | None) -> jax.Array:
-    """`(k, n, ...)`: the aggregation of values, (k, k, n, ...), over β != α, and those that exist, (k, k, n).
-
-    Of a pair (α, i) with no other view the result is zero.
-    """
+    """`(k, n, ...)`: the aggregation of (k, k, n, ...) values over the β != α that exist; zero of none."""
     k = len(values)
     anchor, other = np.arange(k)[:, None], np.array([[b for b in range(k) if b != a] for a in range(k)])
     given = jnp.moveaxis(values[anchor, other], 1, 0)  # (k - 1, k, n, ...)

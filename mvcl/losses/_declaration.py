@@ -251,11 +251,7 @@ def is_higher_order(function: Callable[..., Any]) -> bool:
 
 
 def filled(objective: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """All options of a declared objective: its defaults, over them what partials bind, over that `options`.
-
-    Raises:
-      TypeError: an option that the objective does not have.
-    """
+    """All options of a declared objective: its defaults, what partials bind, `options`; `TypeError` for others."""
     function, bound = unwrap(objective)
     known, given = takes(function).options, {**bound, **options}
     for option in given:

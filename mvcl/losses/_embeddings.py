@@ -30,10 +30,7 @@ def embedded(
     block_size: int | None = None,
     extra_negatives: ArrayLike | None = None,
 ) -> Vectors:
-    """Checks (k, n, d) embeddings: float32 or wider, on the unit sphere if asked, zero and never read where hidden.
-
-    And (q, d) further negatives, which are prepared as they are.
-    """
+    """Checked embeddings, (k, n, d), and negatives, (q, d): float32 or wider, unit if asked, zero where hidden."""
     z = _checks.views(z, axis_name)
     keep, block = _checks.mask(mask, z.shape[:2]), _checks.block_size(block_size)
     if keep is not None:
@@ -69,10 +66,7 @@ def scaled(e: Vectors, temperature: ArrayLike) -> Vectors:
 
 
 def pair_energies(s: Vectors, pairs: Pairs, *, diagonal: bool = True, backward: bool = True) -> Two:
-    """By pair (l, m), `(pairs, n)`: LSE_j s(z_li, z_mj), and LSE_j s(z_mi, z_lj).
-
-    Each unordered block is computed once, whichever way round and however often its views are asked for.
-    """
+    """By pair (l, m), `(pairs, n)`: LSE_j s(z_li, z_mj), and LSE_j s(z_mi, z_lj); each block is computed once."""
     oriented = backward or len({frozenset(p) for p in pairs}) < len(pairs)
     unique = tuple(sorted({(min(p), max(p)) for p in pairs})) if oriented else pairs
     rows, columns = _lse.across(s, s, unique, diagonal=diagonal, columns=oriented)
@@ -244,10 +238,7 @@ Terms = tuple[tuple[jax.Array, jax.Array | None], ...]
 
 
 def mean_terms(terms: Terms, axis_name: str | None, weights: jax.Array | None = None) -> jax.Array:
-    """`(pairs,)`: the sum of the means, over the instances of all devices; (pairs, n) weights multiply the values.
-
-    Weights do not change the number that a mean divides by, which is at least 1.
-    """
+    """`(pairs,)`: the sum of the means over all devices' instances; (pairs, n) weights multiply values, not counts."""
     means = []
     for values, counts in terms:
         axes = tuple(range(1, values.ndim))

@@ -222,10 +222,7 @@ def squared_distances(z: jax.Array, centre: jax.Array) -> jax.Array:
 
 
 def distance_from_centre(e: Vectors, global_views: int | None) -> jax.Array:
-    """mean_{l,i,d} (z_li - c_i)², c_i the mean of the first `global_views` views of instance i, None: of all.
-
-    Instances that lack all of these views have no c_i and do not count.
-    """
+    """mean_{l,i,d} (z_li - c_i)², c_i the mean of i's first `global_views` (None: all) that are there, if any."""
     k = e.z.shape[0]
     some = k if global_views is None else _checks.whole("global_views", global_views)
     if some > k:

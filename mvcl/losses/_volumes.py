@@ -93,10 +93,7 @@ def _minus_root(factor: float, determinant: jax.Array, temperature: jax.Array, e
 
 
 def _basis(e: Vectors, views: list[int]) -> tuple[list[jax.Array], jax.Array]:
-    """(n, d) orthonormal vectors that span the views of each instance, and the square of the volume of these.
-
-    A view that lies in the span of those before it adds a vector of zeros, and so does one that is not there.
-    """
+    """(n, d) vectors that span the views of each instance, orthonormal or zero, and the square of their volume."""
     basis: list[jax.Array] = []
     volume = jnp.ones(e.z.shape[1], e.z.dtype)
     rounding = (8 * jnp.finfo(e.z.dtype).eps) ** 2

@@ -98,10 +98,7 @@ class Specification:
     dtype: jnp.dtype | type = jnp.float32
 
     def one_shape(self, method: str) -> tuple[int, ...]:
-        """The shape for which a method with one encoder builds it, that of the first view.
-
-        Raises `ValueError` if given views have several. Images may have other sizes: see `check_encoder`.
-        """
+        """The first view's shape, for a method with one encoder; `ValueError` if given views have several."""
         if self.given and len(set(self.shapes)) > 1:
             raise ValueError(
                 f"method {method} has one encoder for all views and needs views of one shape, got "
@@ -127,10 +124,7 @@ class Specification:
 
 
 def check_encoder(spec: Specification, encoder: nnx.Module) -> None:
-    """Raise `ValueError` unless the encoder takes images of all sizes, and supports microbatches if there are some.
-
-    In microbatches, one image's output must not depend on the others.
-    """
+    """Raise `ValueError` unless the encoder takes images of all sizes, and microbatches if there are some."""
     structure, variables = nnx.split(encoder)
     for shape in set(spec.shapes[1:]) - {spec.shapes[0]}:
         images = jax.ShapeDtypeStruct((1, *shape), jnp.float32)

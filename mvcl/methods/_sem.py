@@ -266,10 +266,7 @@ def pair_measures(z: np.ndarray, present: np.ndarray, pair: losses.Loss | None) 
 
 
 def view_weights(features: np.ndarray, labels: np.ndarray, kind: str, present: np.ndarray) -> np.ndarray:
-    """W (k, k) float32 of (k, n, d) features or, for kind "cmi", of (k, n) cluster labels.
-
-    A pair of views counts the instances that have both, (k, n) bool `present`; it has 0 if they are fewer than two.
-    """
+    """W (k, k) of features, or for "cmi" of labels, by the instances that have both views; 0 if fewer than two."""
     k = len(features)
     if kind == "none":
         return np.ones((k, k), np.float32)
@@ -304,10 +301,7 @@ def _reconstruction(x: Sequence[jax.Array], restored: Sequence[jax.Array], there
 
 
 def _concatenated(h: jax.Array, there: jax.Array, *, fill: bool = False) -> jax.Array:
-    """(k, n, d) and the (k, n) mask to (n, k * d).
-
-    A missing view is zero; with `fill` it has the direction of the sum of the others, since all Z share one space.
-    """
+    """(k, n, d), (k, n) bool -> (n, k d); missing views are zero, with `fill` the direction of the others' sum."""
     h = jnp.where(there[..., None], h, 0)
     if fill:
         h = jnp.where(there[..., None], h, _numerics.unit(h.sum(0))[None])

@@ -163,10 +163,7 @@ def _rounding(z: jax.Array) -> float:
 
 
 def _basis(views: jax.Array) -> jax.Array:
-    """(k, n, d) orthonormal bases of the spans of the k vectors of each instance; zeros for dependent vectors.
-
-    Gram-Schmidt.
-    """
+    """(k, n, d) orthonormal bases of the k vectors of each instance, by Gram-Schmidt; zeros for dependent ones."""
     basis: list[jax.Array] = []
     for view in _numerics.unit(views):
         v = _numerics.orthogonal_part(view, basis)

@@ -52,10 +52,7 @@ def default_work() -> Work:
 
 
 def block_sizes(work: Work, shape: Sequence[int], group: Sequence[int], width: int) -> tuple[int, ...]:
-    """Numbers of indices of a block of the views of `group`: all of the last ones, a divisor of the next, 1 before it.
-
-    At least one index; so many that `width` numbers for each stay within the work's.
-    """
+    """A block's indices by view, all of the last, a divisor of the next, 1 before: as many as `width` has room for."""
     lengths = _lengths(work, shape, group)
     room = max(work.block_elements // width, 1)
     sizes = [1] * len(lengths)
@@ -80,10 +77,7 @@ def over_blocks(
     block: Callable[[Tiles], jax.Array],
     sizes: Sequence[int] | None = None,
 ) -> jax.Array:
-    """`block` of all tiles of the views of `group` with all points of those of `rest`, put together along the group.
-
-    `sizes` are the tiles' extents; by default a block has a number for each tuple of the tile and the rest.
-    """
+    """`block` of all tiles of `group`, of extents `sizes`, with all points of `rest`, put together along the group."""
     if sizes is None:
         sizes = block_sizes(work, shape, group, math.prod(shape[view] for view in rest))
     whole: Tiles = {view: (jnp.int32(0), shape[view]) for view in rest}

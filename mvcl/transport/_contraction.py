@@ -107,10 +107,7 @@ def log_joint(
     way: Way,
     kernels: Kernels | None = None,
 ) -> jax.Array:
-    """Logarithm of the joint marginal of the views of `group`, (n_l, n_m, ...); its first axis split over devices.
-
-    `scaled` are the potentials over epsilon, `kernels` those of the costs if they are known already.
-    """
+    """The log-joint of `group`, (n_l, n_m, ...), its first axis split over devices; `scaled` are potentials over ε."""
     shape = costs.shape
     rest = tuple(view for view in range(len(shape)) if view not in group)
     if way is Way.ELEMENTWISE:

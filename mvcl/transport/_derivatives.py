@@ -198,10 +198,7 @@ def _marginals(plans: Vectors) -> list[jax.Array]:
 
 
 def _gradient(work: Work, at: Point) -> Point:
-    """Derivatives of `-ε mass` by everything, in a form that has further ones in both modes; this device's part.
-
-    Those by the potentials are the negative marginals.
-    """
+    """This device's derivatives of `-ε mass`, by potentials the negative marginals; with further ones in both modes."""
 
     def by(way: Way) -> Point:
         return jax.grad(partial(_minus_mass, work, way))(_where_right(work, way, at))

@@ -210,10 +210,7 @@ class Fit(NamedTuple):
 def _update(
     work: Work, joint: jax.Array, fits: Sequence[Fit], norm_error: float
 ) -> tuple[list[Fit], jax.Array, jax.Array, jax.Array]:
-    """Sinkhorn's step for the views of a group, one after the other, from the logarithm of their joint marginal.
-
-    Returns the views after it, the group's error before and after, and the mass before.
-    """
+    """Sinkhorn's step for a group, view after view: the views, the error before and after, the mass before."""
     rank = joint.ndim
     first = _marginal(work, joint, 0, logsumexp)
     linear = jnp.exp(joint)
@@ -259,10 +256,7 @@ def _log_weights(a: jax.Array) -> jax.Array:
 
 
 def _marginal(work: Work, joint: jax.Array, axis: int, total: Callable[..., jax.Array]) -> jax.Array:
-    """(n,) marginal of one view of the group, on every device.
-
-    With `logsumexp` from a log-joint, exact however small it is; with `sum` for its absolute error.
-    """
+    """(n,) of one view of the group, on every device; with `logsumexp` exact however small it is."""
     marginal = total(joint, axis=tuple(a for a in range(joint.ndim) if a != axis))
     if work.axis_name is None:
         return marginal

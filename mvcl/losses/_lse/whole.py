@@ -131,10 +131,7 @@ def gradient_again(function: jax.custom_vjp[Any], gradient: Callable[..., Any]) 
 def counted(
     o: Operand, i: jax.Array, j: jax.Array, n: int, keep_x: jax.Array | None, keep_y: jax.Array | None
 ) -> jax.Array | None:
-    """Which entries of rows i and columns j count, broadcastable to (..., rows, columns); None: all.
-
-    A row is a vector of this device; columns are of all devices, or of several sets of n instances side by side.
-    """
+    """Which entries of this device's rows i and of columns j count, broadcastable to (..., rows, columns)."""
     i = i if o.first is None else i + o.first
     j = j if o.axis is not None else j % n
     terms = [j[None, :] > i[:, None]] if o.upper else [] if o.diagonal else [j[None, :] != i[:, None]]
