@@ -151,13 +151,10 @@ class Clustering(Evaluation):
                 after, before = trained.get(name), raw.get(compared)
                 if after is not None and before is not None and after < before:
                     below.append(f"{name} {after:.3f}, {whose} {before:.3f}")
-        if not below:
-            return ()
-        return (
-            f"the clusters of the trained features agree less with the classes than those of the raw input: "
-            f"{'; '.join(below)}. refresh.jsonl has ACC and NMI over training; try fewer rounds, or for a table of few "
-            "rows smaller batches and networks",
-        )
+        what = "the clusters of the trained features agree less with the classes than those of the raw input"
+        how = "try fewer rounds, or for a table of few rows smaller batches and networks"
+        text = f"{what}: {'; '.join(below)}. refresh.jsonl has ACC and NMI over training; {how}"
+        return (text,) if below else ()
 
     def _k_means(self) -> dict[str, int]:
         return {"seed": self.seed, "starts": self.starts, "mini_batch_above": self.mini_batch_above}

@@ -139,15 +139,13 @@ class Log:
         }
         self._signs = {name: self._signs.get(name, 0) + 1 for name, holds in signs.items() if holds}
         if self._signs.get("chance") == _PATIENCE:
-            _progress.line(
-                f"warning: the loss has stayed at the chance level {chance:.4f} for {_PATIENCE} logged steps: the "
-                "features do not separate the instances. Check the learning rate, the temperature and the views"
-            )
+            what = f"the loss has stayed at the chance level {chance:.4f} for {_PATIENCE} logged steps: the features"
+            how = "Check the learning rate, the temperature and the views"
+            _progress.line(f"warning: {what} do not separate the instances. {how}")
         if self._signs.get("rank") == _PATIENCE:
-            _progress.line(
-                f"warning: the effective rank of the embeddings has fallen to {rank:.2f}: they "
-                "collapse to one direction. Check the objective (has it negatives?), the head and the learning rate"
-            )
+            what = f"the effective rank of the embeddings has fallen to {rank:.2f}: they collapse to one direction"
+            how = "Check the objective (has it negatives?), the head and the learning rate"
+            _progress.line(f"warning: {what}. {how}")
         if self._signs.get("solver") == 1:
             _progress.line(
                 f"warning: the transport solver stopped after {values['solver_iterations']:.0f} iterations with "
