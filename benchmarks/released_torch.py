@@ -328,10 +328,7 @@ def serve(released: Path, device: str) -> None:
             found = answer(*made[name, file], Path(file).with_name(f"{name}.npy"), request["calls"])
         except (FileNotFoundError, ImportError) as error:
             found = {"missing": str(error)}
-        except (
-            KeyError,
-            RuntimeError,
-        ) as error:  # no such code, memory, or code that does not run on this device
+        except (KeyError, RuntimeError) as error:  # no such code, no memory, or not on this device
             found = {"missing": f"{type(error).__name__}: {str(error).splitlines()[0]}"}
         print(json.dumps(found), flush=True)
 

@@ -33,8 +33,6 @@ COMMANDS = (
     "report nothere",
     "data prepare nope",
 )
-
-
 ROOT = Path(__file__).resolve().parents[1]
 
 
