@@ -139,13 +139,8 @@ def build(
     asked = optimizer.warmup_epochs * steps_per_epoch + optimizer.warmup_share * steps
     warmup = min(round(asked), steps // 2)
     highest = peak(optimizer, examples)
-    learning_rate = optax.warmup_cosine_decay_schedule(
-        init_value=0.0 if warmup else highest,
-        peak_value=highest,
-        warmup_steps=warmup,
-        decay_steps=steps,
-        end_value=optimizer.end_learning_rate,
-    )
+    first, last = 0.0 if warmup else highest, optimizer.end_learning_rate
+    learning_rate = optax.warmup_cosine_decay_schedule(first, highest, warmup, steps, last)
     start = optimizer.weight_decay
     end = start if optimizer.end_weight_decay is None else optimizer.end_weight_decay
     decay = optax.add_decayed_weights(
