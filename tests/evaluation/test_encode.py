@@ -82,7 +82,7 @@ def test_keeps_repeated_rows_once_and_accepts_part_of_a_split(split):
 
 def test_bad_input(split):
     images, order, weights = split
-    with pytest.raises(ValueError, match="at most 4 for batch_size=4, got 8 and 8"):
+    with pytest.raises(ValueError, match="at most 4 of batch_size=4, got 8 and 8"):
         encode(Partial(linear, weights), batches(images, order, 8), batch_size=4)
     with pytest.raises(ValueError, match=r"\(b, d\) features, got \(8, 4, 4, 1\)"):
         encode(lambda x: x, batches(images, order, 8), batch_size=8)
