@@ -9,6 +9,7 @@ from PIL import Image
 from safetensors.numpy import load_file
 
 from mvcl import _configs, cli, studies, training
+from mvcl.training import _serialise
 
 ROOT = Path(__file__).parents[1]
 SMALL = [
@@ -286,6 +287,7 @@ def test_run_with_own_code_is_opened_with_its_config_file_only(tmp_path, capsys)
     assert run("train", file, "--workdir", workdir, *SMALL) == 0
     small = "--seeds 1 --train.steps 2 --train.batch-size 32 --views.k 2 --views.policy.rand-augment-ops 0"
     for command, options in (("evaluate", []), ("finetune", small.split())):
+        _serialise._own.clear()  # as in another process
         assert run(command, workdir, *options) == 2
         assert "--config own.py" in capsys.readouterr().err
         assert run(command, workdir, "--config", file, *options) == 0
