@@ -10,7 +10,6 @@ import jax
 import numpy as np
 
 from mvcl import training
-from mvcl.training._folder import read_log as rows
 
 ROOT = Path(__file__).parents[2]
 MVCL = Path(sys.executable).with_name("mvcl")
@@ -64,6 +63,10 @@ def finish(process, code=0, timeout=600):
         raise AssertionError(f"still running after {timeout} s:\n{process.communicate()[0]}") from None
     assert process.returncode == code, f"exit code {process.returncode}, not {code}:\n{output}"
     return output
+
+
+def rows(workdir):
+    return training.read_log(Path(workdir) / "metrics.jsonl")
 
 
 def losses(workdir):
