@@ -282,13 +282,15 @@ def _streamed(
     """So many rows of the matrix at a time; each is computed again in the backward pass."""
     (rows, columns, shared), (of_rows, of_columns) = arrays, where
 
-    def of_some(some: Arrays, of_some: Arrays, columns: Arrays, of_columns: Arrays, shared: Arrays) -> Arrays:
-        return _of_matrix(fixed, _logits(entry, some, columns, shared), _here(of_some, of_columns))
+    def of_block(
+        some: Arrays, of_rows: Arrays, columns: Arrays, of_columns: Arrays, shared: Arrays
+    ) -> Arrays:
+        return _of_matrix(fixed, _logits(entry, some, columns, shared), _here(of_rows, of_columns))
 
     def step(carry: Arrays, at: tuple[Arrays, Arrays]) -> tuple[Arrays, Arrays]:
-        found: Arrays = emb.recomputed(of_some, *at, columns, of_columns, shared)
-        levels, column_levels, sums, column_sums = found
-        return (lse_union(carry[0], column_levels), carry[1] + column_sums), (levels, sums)
+        found: Arrays = emb.recomputed(of_block, *at, columns, of_columns, shared)
+        levels, column_levels, row_sums, column_sums = found
+        return (lse_union(carry[0], column_levels), carry[1] + column_sums), (levels, row_sums)
 
     like = rows[1]
     start = tuple(_numerics.vary_as(jnp.full(len(columns[0]), a, like.dtype), like) for a in (-jnp.inf, 0))

@@ -112,7 +112,7 @@ def look(place: Place) -> Look:
         before, now = map(training.digests, tasks)
         old, new = map(training.flatten, tasks)
         reasons = training.differences(old, new, _FREE)
-        # Of the code that it uses now.
+        # `now` has the code that the task uses; what it used before and no longer does is no reason.
         reasons += [f"{name} has changed" for name in sorted(now) if before.get(name) != now[name]]
     return Look("stale" if reasons else "finished", record, tuple(reasons))
 

@@ -156,10 +156,8 @@ def _cell(found: Found, cell: Cell, looks: Sequence[tuple[_run.Place, _run.Look]
 
 def _inside(name: str, study: Study, values: Mapping[int, float]) -> metrics.Interval:
     """The interval of a measure; of shares inside 0 to 100%, where the mean is."""
-    found, share = (
-        metrics.interval(values.values()),
-        any(m.percent and m.better for m in study.measures if m.name == name),
-    )
+    found = metrics.interval(values.values())
+    share = any(m.percent and m.better for m in study.measures if m.name == name)
     if not share or found.seeds < 2:
         return found
     return found._replace(low=max(0.0, found.low), high=min(100.0, found.high))
