@@ -19,7 +19,7 @@ from mvcl import data as sources
 from mvcl.studies import Cell, Factors, Measure, Training, Values
 from mvcl.training import AdamW, Checkpoint, Config, Train, Views
 
-TRAIN, VALIDATION, SIDE, EPOCHS = 10_000, 5_000, 12, 10
+TRAIN, VALIDATION, SIDE, EPOCHS, BATCH = 10_000, 5_000, 12, 6, 128
 RATES = (3e-3, 1e-2, 3e-2)
 """Learning rates that a cell chooses among, on validation images."""
 OTHER_SEEDS = 1_000
@@ -27,8 +27,8 @@ OTHER_SEEDS = 1_000
 ABOUT = f"""\
 The first {TRAIN:,} training images of CIFAR-10 and all 10,000 test images, views of {SIDE} x {SIDE} pixels by SimCLR's
 policy at strength 0.5 without blur, a ConvNet of widths 16, 32 and 64 with BatchNorm, Koromilas 2025's head, AdamW with
-cosine decay, {EPOCHS} epochs of batches of 256. Accuracy of frozen features of the encoder: weighted k-NN and a linear
-classifier, on the labels of the {TRAIN:,} images.
+cosine decay, {EPOCHS} epochs of batches of {BATCH}. Accuracy of frozen features of the encoder: weighted k-NN and a
+linear classifier, on the labels of the {TRAIN:,} images.
 
 A row of 4 views takes twice the encoder passes of 2 in as many steps. "Gain" is the k-NN accuracy at the end minus that
 after two thirds of training: how far from flat the curve is."""
@@ -111,7 +111,7 @@ def bench_of(k: int, data: sources.Source) -> Config:
         head=models.koromilas_head(),
         objective=losses.all_pairs(NT_XENT),
         optimizer=AdamW(learning_rate=1e-2, weight_decay=1e-4, warmup_epochs=1),  # rate: pilot_rates
-        train=Train(epochs=EPOCHS, batch_size=256, evaluate_every=2 * EPOCHS / 3, log_every=13),
+        train=Train(epochs=EPOCHS, batch_size=BATCH, evaluate_every=2 * EPOCHS / 3, log_every=13),
         checkpoint=Checkpoint(every_steps=10_000, keep=1),
         evaluation=evaluation.Classification(labels_per_class=(), baselines=False),
     )

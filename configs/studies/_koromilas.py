@@ -39,7 +39,7 @@ def objectives(temperature: float = 0.5) -> dict[str, losses.Loss]:
     }
 
 
-def on_bench(data: Path, factors: Factors, images: int = 256) -> Cell:
+def on_bench(data: Path, factors: Factors, images: int = _bench.BATCH) -> Cell:
     """A cell of the bench with an objective and k views; of two views the aggregations of pairs are one function."""
     name, k = str(factors["objective"]), int(factors["k"])
     loss = _bench.NT_XENT if k == 2 and name in PAIRS else objectives()[name]

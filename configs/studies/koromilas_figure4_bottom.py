@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+import _bench
 import _images
 import _koromilas
 import _rows
@@ -57,13 +58,15 @@ def paper(seeds: int = 1, *, budget: int = 256, equal: Literal["epochs", "update
 
 
 def small(seeds: int = SEEDS, *, data: Path) -> Study:
-    """Part of CIFAR-10, 512 views in a batch, k = 2, 4 and 8. `data` is its file, .npz."""
+    """Part of CIFAR-10, 256 views in a batch, k = 2, 4 and 8. `data` is its file, .npz."""
     names, ks = ("pwe", INFO_NCE, DHEL), (2, 4, 8)
     grid = _rows.grid(objective=names, k=ks)
     return _images.study(
         data,
-        [_koromilas.on_bench(data, factors, 512 // factors["k"]) for factors in grid],
-        _ABOUT.format(budget=512, equal="; here updates are equal, and with them encoder passes"),
+        [_koromilas.on_bench(data, factors, 2 * _bench.BATCH // factors["k"]) for factors in grid],
+        _ABOUT.format(
+            budget=2 * _bench.BATCH, equal="; here updates are equal, and with them encoder passes"
+        ),
         unequal=_UNEQUAL,
         title=_TITLE,
         claims=_claims(names, ks, _images.LINEAR, {}),

@@ -18,6 +18,7 @@ from _shidani import GEOMETRIC, MULTI_CROP, SIMCLR, SUFFICIENT
 from mvcl import training
 from mvcl.studies import SEEDS, Cell, Claim, Measure, Study, Values, results, trained
 
+_FEW = _bench.BATCH // 4
 _LENGTHS = tuple(_bench.EPOCHS * times // 2 for times in (1, 2, 4, 8))  # of the scale small
 _ABOUT = """\
 The paper's figures have no numbers. Growing: as many instances a batch for every M; fixed: as many views, so that
@@ -36,9 +37,9 @@ where it is also 4096 views. Figures 6 and 7 show the same runs against total FL
 analysis, times the updates; the paper's are those of PyTorch's profiler."""
 _SMALL = f"""
 
-Growing batches have 256 images, fixed ones 512 views. The headline's small form is M = 8 at 64 images and
-{_LENGTHS[0]} epochs against SimCLR at 256 images and {_LENGTHS[3]} epochs: a quarter of the batch and an eighth of the
-epochs, half of the compute (in the paper a sixteenth, an eighth and half)."""
+Growing batches have {_bench.BATCH} images, fixed ones as many views as two of each. The headline's small form is
+M = 8 at {_FEW} images and {_LENGTHS[0]} epochs against SimCLR at {_bench.BATCH} images and {_LENGTHS[3]} epochs: a
+quarter of the batch and an eighth of the epochs, half of the compute (in the paper a sixteenth, an eighth and half)."""
 _SPENT = (Measure("updates", digits=0, better=""), Measure("relative compute", digits=2, better=""))
 _UNEQUAL = "A fixed batch holds the number of views (Section 3.2), with fewer instances than a growing one."
 _TITLE = "Shidani 2024, Figures 3, 6 and 7: accuracy by epochs, relative compute and number of views"
@@ -105,7 +106,7 @@ def small(seeds: int = SEEDS, *, data: Path) -> Study:
     cells: list[Cell] = []
     for factors in grid:
         name, batch, m, epochs = factors.values()
-        images = 512 // m if batch == "fixed" else 256
+        images = 2 * _bench.BATCH // m if batch == "fixed" else _bench.BATCH
         changes: dict[str, Any] = _images.lasting(epochs * (_bench.TRAIN // images), images)
         changes |= {"objective": _shidani.on_bench(name, m)}
         base = _bench.bench_of(m, _bench.Images(path=str(data)))
@@ -114,9 +115,8 @@ def small(seeds: int = SEEDS, *, data: Path) -> Study:
     claims += _by_epochs(_images.LINEAR, ("growing",), _LENGTHS[1::2], (MULTI_CROP,))
     claims += _by_views(_images.LINEAR, {"growing": names, "fixed": (GEOMETRIC,)}, views, _LENGTHS[1])
     first, last = _LENGTHS[0], _LENGTHS[-1]
-    text = (
-        f"Geometric at 64 images, M = 8, and {first} epochs is above SimCLR at 256 images and {last} epochs"
-    )
+    than = f"SimCLR at {_bench.BATCH} images and {last} epochs"
+    text = f"Geometric at {_FEW} images, M = 8, and {first} epochs is above {than}"
     claims += _headline(_images.LINEAR, text, {"batch": "fixed", "M": 8, "epochs": first}, last)
     return _images.study(
         data,

@@ -34,8 +34,8 @@ _SMALL = """
 
 
 **Small scale.** Pre-training on the images of five classes of CIFAR-10, fine-tuning of the whole encoder on those of
-the other five, 10 epochs at learning rate 0.03 without Mixup and CutMix. Geometric PVC has M = 4 views, 256 images a
-batch (growing) or 128 (shrinking). Longer runs are SimCLR's alone, four times as long."""
+the other five, 10 epochs at learning rate 0.03 without Mixup and CutMix. Geometric PVC has M = 4 views, 128 images a
+batch (growing) or 64 (shrinking). Longer runs are SimCLR's alone, four times as long."""
 _OTHERS = "the other classes"
 _TITLE = "Shidani 2024, Table 3: fine-tuning after pre-training"
 GROWING, SHRINKING, SIMCLR = ("Geometric PVC (growing)", "Geometric PVC (shrinking)", "SimCLR")
@@ -162,10 +162,10 @@ def small(seeds: int = SEEDS, *, data: Path) -> Study:
     sets = (Finetuned(name=_OTHERS, source=Half(path=str(data), second=True), changes=changes),)
     cells, half, short = [], _bench.TRAIN // 2, _bench.EPOCHS
     for model, m, images, epochs in (
-        (GROWING, 4, 256, short),
-        (SHRINKING, 4, 128, short),
-        (SIMCLR, 2, 256, short),
-        (SIMCLR, 2, 256, 4 * short),
+        (GROWING, 4, _bench.BATCH, short),
+        (SHRINKING, 4, _bench.BATCH // 2, short),
+        (SIMCLR, 2, _bench.BATCH, short),
+        (SIMCLR, 2, _bench.BATCH, 4 * short),
     ):
         objective = {"objective": _shidani.on_bench(_shidani.GEOMETRIC, m)}
         length = {**_images.lasting(epochs * (half // images), images), "train.evaluate_every": 0}

@@ -100,7 +100,7 @@ SETTINGS = {
     (K + "figure4_bottom", "paper"): lambda f, c: (
         (c.examples, _optimizers.peak(c.optimizer, c.examples)) == (256 // f["k"], 1.0)
     ),
-    (K + "figure4_bottom", "small"): lambda f, c: c.examples * c.views.k == 512,
+    (K + "figure4_bottom", "small"): lambda f, c: c.examples * c.views.k == 256,
     (K + "figure4_top", "small"): lambda f, c: (c.views.k, c.examples) == (4, f["batch"]),
     (J + "table1", "paper"): lambda f, c: (
         c.examples == (1024 if f["M"] == 2 else 256) // (2 if f["data"] == "ImageNet-100" else 1)
