@@ -64,6 +64,11 @@ def _measured(folder: Path) -> list[Values]:
     return [found | embeddings(folder) | spent(folder)]
 
 
+def bench(data: Path, k: int = 2) -> Config:
+    """The recipe for k views of the images in a file, .npz."""
+    return _bench.bench_of(k, _bench.Images(path=str(data)))
+
+
 def cell(factors: Factors, base: Config, changes: dict[str, Any] | None = None) -> Cell:
     """A cell of the recipe with changes, which measures embeddings and compute too, for any study."""
     return studies.trained(factors, base, changes, measure=_measured)
@@ -86,15 +91,13 @@ def study(data: Path, cells: Sequence[Cell], about: str, **fields: Any) -> Study
     """A study of cells on the bench, beside raw pixels, the untrained encoder, and training on labels."""
     levels = cells[0].factors
     none: Factors = {name: "" if isinstance(level, str) else 0 for name, level in levels.items()}
-    base = _bench.bench_of(2, _bench.Images(path=str(data)))
-    seeds = fields["seeds"]
-    hours = len(cells) * seeds * _SECONDS / 3600 / 2
+    hours = len(cells) * fields["seeds"] * _SECONDS / 3600 / 2
     return Study(
         **{
             "measures": _bench.MEASURES,
             "cost": f"{hours:.2g} hours on 2 cores, estimated at {_SECONDS} seconds of a core a run",
             **fields,
-            "cells": [*_bench.baselines(base, none, next(iter(levels))), *cells],
+            "cells": [*_bench.baselines(bench(data), none, next(iter(levels))), *cells],
             "about": f"{about}\n\n**Small scale.** {_bench.ABOUT}",
         }
     )
@@ -106,11 +109,10 @@ def smoke(small: Callable[..., Study], count: int = 2) -> Callable[..., Study]:
     def smoke(seeds: int = 2) -> Study:
         """Two steps of a tiny network on random images, some of the cells."""
         whole = studies.without_data(small)
-        supervised = next((c for c in whole.cells if "supervised" in c.factors.values()), None)
-        rest = [c for c in whole.cells if c is not supervised and not isinstance(c.task, Baseline)]
-        cells = [
-            dataclasses.replace(c, task=tiny(c.task)) for c in rest[:: max(1, len(rest) // count)][:count]
-        ]
+        rest = [c for c in whole.cells if not isinstance(c.task, Baseline)]
+        rest = [c for c in rest if "supervised" not in c.factors.values()]
+        some = rest[:: max(1, len(rest) // count)][:count]
+        cells = [dataclasses.replace(c, task=tiny(c.task)) for c in some]
         return dataclasses.replace(whole, cells=cells, claims=(), seeds=seeds, cost="seconds on 2 cores")
 
     return smoke

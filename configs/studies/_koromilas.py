@@ -22,6 +22,8 @@ PAIRS = ("pwe", "avg", "PVC")
 PROBE = ", without the linear probe (1 / 3k more)"
 """What the costs of the studies leave out: beside the 3 k passes over an image and epoch one more."""
 SGD = Measure("linear, SGD", label="linear accuracy", percent=True)
+BY_K: Any = {"columns": "k", "reference": {"objective": "pwe"}, "along": "k"}
+"""Of studies that have a column for each number of views."""
 
 
 def objectives(temperature: float = 0.5) -> dict[str, losses.Loss]:
@@ -43,8 +45,8 @@ def on_bench(data: Path, factors: Factors, images: int = _bench.BATCH) -> Cell:
     """A cell of the bench with an objective and k views; of two views the aggregations of pairs are one function."""
     name, k = str(factors["objective"]), int(factors["k"])
     loss = _bench.NT_XENT if k == 2 and name in PAIRS else objectives()[name]
-    base = _bench.bench_of(k, _bench.Images(path=str(data)))
-    return _images.cell(factors, base, {"objective": loss, **_images.lasting(images=images)})
+    changes = {"objective": loss, **_images.lasting(images=images)}
+    return _images.cell(factors, _images.bench(data, k), changes)
 
 
 NOISE = Noise(

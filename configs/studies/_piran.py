@@ -1,10 +1,19 @@
-"""What the studies of Piran 2024 share: its methods."""
+"""What the studies of Piran 2024 share: its methods, and student and teacher on the bench."""
 
+import dataclasses
 from functools import partial
+from typing import Any
 
-from mvcl import losses
+from mvcl import losses, models
+from mvcl.methods import StudentTeacher
 
 M3G = "M3G"
+
+
+def taught() -> dict[str, Any]:
+    """Changes of the bench's recipe: student and teacher, with the paper's head, smaller."""
+    head = dataclasses.replace(models.piran_head(), hidden=256, out=64)
+    return {"method": StudentTeacher(momentum=0.99, predictor=head), "head": head}
 
 
 def methods(epsilon: float = 0.2) -> dict[str, losses.Loss]:

@@ -42,8 +42,5 @@ def within(source: str, measure: str, bounds: tuple[float, float], rows: Iterabl
 
 def untrained(base: Config, factors: Factors, named: str = "objective") -> list[Cell]:
     """The cells of the raw input and of the untrained encoder, whose name is in one of the factors."""
-    raw = Cell({**factors, named: "raw input"}, Baseline(config=base, row="raw input"))
-    return [
-        raw,
-        Cell({**factors, named: "untrained encoder"}, Baseline(config=base, row="untrained encoder")),
-    ]
+    rows = ("raw input", "untrained encoder")
+    return [Cell({**factors, named: row}, Baseline(config=base, row=row)) for row in rows]

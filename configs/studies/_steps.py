@@ -15,7 +15,14 @@ from mvcl.studies import Values, changed
 
 BATCHES = 20
 """Batches that the steps take in turn."""
+QUIET = {"train.log_every": 10**6, "train.evaluate_every": 0}
+"""Changes of a config whose steps are timed."""
 _WARM_UP, _LEAST = 2, 5
+
+
+def images(size: int, batch: int) -> data.Synthetic:
+    """Random images of so many pixels, enough for `BATCHES`."""
+    return data.Synthetic(image_size=size, examples=BATCHES * batch, classes=10)
 
 
 def _clock() -> float:

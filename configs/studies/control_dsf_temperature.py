@@ -5,6 +5,7 @@ temperature?
 Source: ours; Jeon 2025, Sections 5.5 ("τ is not required") and 5.6.
 """
 
+import math
 from pathlib import Path
 
 import _bench
@@ -12,7 +13,7 @@ import _images
 import _jeon
 import _rows
 
-from mvcl.studies import SEEDS, Factors, Measure, Study, Within
+from mvcl.studies import SEEDS, Factors, Measure, Study
 
 # The effective temperature at T = 1, d = 128 and a mean of length 0.9: R = 0.855.
 _R2 = (0.95 * 0.9) ** 2
@@ -44,15 +45,12 @@ def small(seeds: int = SEEDS, *, data: Path) -> Study:
         scaled = {"objective.temperature": t} if t != 1 else {}  # at 1 the run of jeon_table1
         changes = {"objective": _jeon.objectives()["DSF"], **scaled}
         cells.append(_jeon.cell({"similarity": "DSF", "t": t}, base, changes))
-    grid = _rows.grid(similarity=_jeon.AVERAGES, t=(0.1, 0.2, 0.5))
-    for of in grid:
-        cells.append(_jeon.cell(of, base, {"objective": _jeon.objectives(of["t"])[of["similarity"]]}))
     dsf: Factors = {"similarity": "DSF", "t": 1.0}
-    above: list[_rows.Row] = [
-        (f"DSF at T = 1 is above {of['similarity']} at t = {of['t']:g}", dsf, [of]) for of in grid
-    ]
-    learns = "{} learns: its loss ends below chance"
-    rows: list[_rows.Row] = [(learns.format(name), {"similarity": name}, []) for name in _jeon.METHODS]
+    above: list[_rows.Row] = []
+    for of in _rows.grid(similarity=_jeon.AVERAGES, t=(0.1, 0.2, 0.5)):
+        cells.append(_jeon.cell(of, base, {"objective": _jeon.objectives(of["t"])[of["similarity"]]}))
+        above.append((f"DSF at T = 1 is above {of['similarity']} at t = {of['t']:g}", dsf, [of]))
+    learns = _rows.each("{similarity} learns: its loss ends below chance", {}, [], similarity=_jeon.METHODS)
     return _images.study(
         data,
         cells,
@@ -66,7 +64,7 @@ def small(seeds: int = SEEDS, *, data: Path) -> Study:
             Measure("spread", label="spread of log κ", digits=2, better=""),
         ),
         claims=[
-            *(Within(text, "ours", "below chance", cells, low=0) for text, cells, _ in rows),
+            *_rows.within("ours", "below chance", (0, math.inf), learns),
             *_rows.above("ours", _images.KNN, above),
         ],
         columns="t",

@@ -9,7 +9,6 @@ Source: ours.
 from functools import partial
 from pathlib import Path
 
-import _bench
 import _images
 import _rows
 
@@ -35,20 +34,14 @@ def small(seeds: int = SEEDS, *, data: Path) -> Study:
         # Of weight 1 the objective of koromilas_table2.
         loss = partial(losses.mv_dhel, temperature=0.5)
         loss = loss if energy == k else partial(loss, energy_weight=energy / k)
-        base = _bench.bench_of(k, _bench.Images(path=str(data)))
-        cells.append(_images.cell({"k": k, "energy": energy}, base, {"objective": loss}))
+        cells.append(_images.cell({"k": k, "energy": energy}, _images.bench(data, k), {"objective": loss}))
     rows: list[_rows.Row] = [
         ("more views are better at energy 1 (weight 1/k)", {"k": more, "energy": 1}, [{"k": few}]),
         ("4 views are better than 2 at energy 4", {"k": more, "energy": more}, [{"k": few}]),
     ]
-    rows += [
-        (
-            f"with {k} views weight 1, the paper's, is better than 1/{k}",
-            {"k": k, "energy": k},
-            [{"energy": 1}],
-        )
-        for k in (few, more)
-    ]
+    for k in (few, more):
+        text = f"with {k} views weight 1, the paper's, is better than 1/{k}"
+        rows.append((text, {"k": k, "energy": k}, [{"energy": 1}]))
     rises = Trend("more energy is better with 2 views", "ours", measure, {"k": few}, "energy")
     return _images.study(
         data,

@@ -9,7 +9,6 @@ Source: ours.
 from functools import partial
 from pathlib import Path
 
-import _bench
 import _images
 import _koromilas
 import _rows
@@ -29,19 +28,16 @@ are also effects of noise in the gradient."""
 
 def small(seeds: int = SEEDS, *, data: Path) -> Study:
     """Part of CIFAR-10, 4 views. `data` is its file, .npz."""
-    base, cells = _bench.bench_of(4, _bench.Images(path=str(data))), []
+    cells, of = [], {"mean": "power"}
     for rho in (-1.0, 0.0, 1.0, 4.0):
         loss = partial(losses.poly_view, temperature=0.5, aggregation=rho)
         # The geometric mean is PVC of koromilas_table2.
         loss = loss if rho else _koromilas.objectives()["PVC"]
-        cells.append(_images.cell({"mean": "power", "rho": rho}, base, {"objective": loss}))
+        cells.append(_images.cell({**of, "rho": rho}, _images.bench(data, 4), {"objective": loss}))
     falls = "accuracy falls as rho rises, from every partner to some partner"
-    means = (("geometric", 0.0, "arithmetic (rho 1)"), ("harmonic", -1.0, "geometric (rho 0)"))
-    better, of = "the {} mean (rho {:g}) is better than the {}", {"mean": "power"}
-    rows = [
-        (better.format(name, rho, other), {**of, "rho": rho}, [{"rho": rho + 1}])
-        for name, rho, other in means
-    ]
+    geometric = "the geometric mean (rho 0) is better than the arithmetic (rho 1)"
+    harmonic = "the harmonic mean (rho -1) is better than the geometric (rho 0)"
+    rows = [(geometric, {**of, "rho": 0.0}, [{"rho": 1.0}]), (harmonic, {**of, "rho": -1.0}, [{"rho": 0.0}])]
     return _images.study(
         data,
         cells,

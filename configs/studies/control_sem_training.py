@@ -58,9 +58,9 @@ def of_rounds(folder: Path) -> Sequence[Values]:
 
 def small(seeds: int = SEEDS, *, data: Path) -> Study:
     """Handwritten numerals with the paper's networks. `data` is handwritten.mat."""
-    base = changed(training.load("xu/sem:handwritten"), {"data.path": str(data)})
     clusters = evaluation.Clustering(features="head", svm_share=0, runs=1, starts=10, baselines=False)
-    base = changed(base, {"method.watch_epochs": 0, "checkpoint.every_steps": 10_000, "evaluation": clusters})
+    changes = {"data.path": str(data), "method.watch_epochs": 0, "checkpoint.every_steps": 10_000}
+    base = changed(training.load("xu/sem:handwritten"), changes | {"evaluation": clusters})
     return _study(base, tuple(_ROWS), seeds=seeds, cost="12 hours on 2 idle CPU cores, estimated")
 
 

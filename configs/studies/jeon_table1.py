@@ -6,6 +6,7 @@ Source: Table 1, Sections 5.2 to 5.4; recipes `jeon/dsf` and `jeon/imagenet100`.
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import _bench
 import _images
@@ -49,8 +50,12 @@ _PRINTED = {
     ("CIFAR-10", "fea_avg"): (87.47, 88.02),
     ("CIFAR-10", "DSF"): (90.04, 91.21),
 }
-_UNEQUAL = "The number of views in a batch is fixed (Section 5.3): MoCo compares more images."
-_TITLE = "Jeon 2025, Table 1 and Figures 3 and 4: accuracy by method, length and number of views"
+_SAME: Any = {
+    "title": "Jeon 2025, Table 1 and Figures 3 and 4: accuracy by method, length and number of views",
+    "unequal": "The number of views in a batch is fixed (Section 5.3): MoCo compares more images.",
+    "reference": {"method": "DSF"},
+    "along": "length",
+}
 _HOURS = Measure("hours", label="hours of training", digits=2, better="lower")
 
 
@@ -70,25 +75,21 @@ def paper(seeds: int = 1, *, recipe: _jeon.Recipe = "released") -> Study:
         changes = {"views.k": m, "train.epochs": float(epochs), **images}
         factors = {"data": data, "method": method, "M": m, "length": epochs}
         cells.append(trained(factors, base, changes, printed, _jeon.results_and_log))
-    claims: list[Claim] = list(_jeon.margin_claims({"data": "ImageNet-100", "method": "DSF"}))
-    others = _rows.levels("method", AVERAGES)
+    dsf, moco = {"data": "ImageNet-100", "method": "DSF"}, {"method": "MoCo", "M": 2, "length": 300}
+    claims: list[Claim] = list(_jeon.margin_claims(dsf))
+    rows: list[_rows.Row] = [
+        ("DSF is above the averages, ImageNet-100", dsf, _rows.levels("method", AVERAGES)),
+        ("DSF is above MoCo, ImageNet-100", dsf, [moco]),
+    ]
     for measure in names[:2]:
-        dsf = {"data": "ImageNet-100", "method": "DSF"}
-        row: _rows.Row = ("DSF is above the averages, ImageNet-100", dsf, others)
-        claims += _rows.above("Table 1, Section 5.2", measure, [row])
-        moco = {"method": "MoCo", "M": 2, "length": 300}
-        row = ("DSF is above MoCo, ImageNet-100", dsf, [moco])
-        claims += _rows.above("Table 1, Section 5.2", measure, [row])
+        claims += _rows.above("Table 1, Section 5.2", measure, rows)
         claims += _claims(measure, {"data": "CIFAR-10"}, 8, (250, 400, 800), (800, 8000))
     return Study(
-        unequal=_UNEQUAL,
-        title=_TITLE,
+        **_SAME,
         about=_ABOUT + _PAPER,
         cells=cells,
         measures=(*_jeon.ACCURACIES, _HOURS, *_jeon.MARGINS),
         claims=claims,
-        reference={"method": "DSF"},
-        along="length",
         noise=_jeon.NOISE,
         seeds=seeds,
         cost="several GPUs; 20,000 PFLOP a seed, estimated from the recipes' cost",
@@ -97,25 +98,24 @@ def paper(seeds: int = 1, *, recipe: _jeon.Recipe = "released") -> Study:
 
 def small(seeds: int = SEEDS, *, data: Path) -> Study:
     """Part of CIFAR-10, M = 4 for 1,000 and 2,000 steps, and M = 8. `data` is its file, .npz."""
-    cells, images = list[Cell](), _bench.Images(path=str(data))
-    grid = [("MoCo", 2, 128, _jeon.STEPS), ("MoCo", 2, 128, 2 * _jeon.STEPS)]
-    for m, steps in ((4, _jeon.STEPS), (4, 2 * _jeon.STEPS), (8, _jeon.STEPS)):
-        grid += [(method, m, 64, steps) for method in METHODS]
-    for method, m, n, steps in grid:
-        base = _jeon.bench_of(images, m, n, steps)
+    images, lengths = _bench.Images(path=str(data)), (_jeon.STEPS, 2 * _jeon.STEPS)
+    grid = _rows.grid(method=["MoCo"], M=[2], length=lengths) + _rows.grid(
+        M=[4], length=lengths, method=METHODS
+    )
+    grid += _rows.grid(M=[8], length=lengths[:1], method=METHODS)
+    cells = list[Cell]()
+    for of in grid:
+        method, m, steps = (of[name] for name in ("method", "M", "length"))
+        base = _jeon.bench_of(images, m, 128 if method == "MoCo" else 64, steps)
         factors = {"method": method, "M": m, "length": steps}
         cells.append(_jeon.cell(factors, base, {"objective": _jeon.objectives()[method]}))
-    lengths = (_jeon.STEPS, 2 * _jeon.STEPS)
     return _images.study(
         data,
         cells,
         _ABOUT + _SMALL,
-        unequal=_UNEQUAL,
-        title=_TITLE,
+        **_SAME,
         measures=(*_bench.MEASURES, _HOURS),
         claims=[claim for m in ("k-NN", "linear") for claim in _claims(m, {}, 4, lengths, lengths)],
-        reference={"method": "DSF"},
-        along="length",
         seeds=seeds,
     )
 
@@ -128,23 +128,15 @@ def _claims(
 ) -> list[Claim]:
     """Of one data set: M at fixed memory, lengths of the averages and DSF, and MoCo's."""
     early, late, dsf = lengths[-2], lengths[-1], {**where, "method": "DSF"}
-    of_averages = _rows.levels("method", AVERAGES)
+    at, averages = {**dsf, "M": m}, [{"method": name, "length": late} for name in AVERAGES]
     first, last = ({"method": "MoCo", "M": 2, "length": of_moco[end]} for end in (0, -1))
-    rows: list[_rows.Row] = [
-        ("DSF is above the averages at every length and number of views", dsf, of_averages),
-        (
-            f"DSF of {lengths[0]:,} is above MoCo of {of_moco[0]:,}, which takes the same time",
-            {**dsf, "M": m, "length": lengths[0]},
-            [first],
-        ),
-    ]
+    every = "DSF is above the averages at every length and number of views"
+    same_time = f"DSF of {lengths[0]:,} is above MoCo of {of_moco[0]:,}, which takes the same time"
+    rows: list[_rows.Row] = [(every, dsf, _rows.levels("method", AVERAGES))]
+    rows.append((same_time, {**at, "length": lengths[0]}, [first]))
     found = _rows.above("Table 1; Sections 5.4.1 and 5.4.2", measure, rows)
-    similar, averages = (
-        "DSF of {:,} is similar to or above {} of {:,}",
-        [{"method": name, "length": late} for name in AVERAGES],
-    )
+    similar = "DSF of {:,} is similar to or above {} of {:,}"
     earlier = [early] if measure == "k-NN, head" else dict.fromkeys((early, lengths[0]))
-    at = {**dsf, "M": m}
     rows = [(similar.format(e, "the averages", late), {**at, "length": e}, averages) for e in earlier]
     rows.append((similar.format(early, "MoCo", of_moco[-1]), {**at, "length": early}, [last]))
     found += _rows.within("Section 5.4.1; Figure 3, caption", measure, (-0.5, math.inf), rows)

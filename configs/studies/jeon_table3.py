@@ -40,12 +40,14 @@ _FORMS: Mapping[str, Mapping[str, Any]] = {
     "concentration / p, 0.999 R": {"objective.resultant_scale": 0.999},
 }
 _PRINTED = {0.8: (91.2, 92.0), 0.9: (91.3, 92.3), 1.0: (91.8, 92.5), 1.1: (91.4, 92.0)}
-_CURVES = (
-    *(Measure(f"R, {when}", digits=3, better="") for when in ("start", "end", "gain")),
-    *(Measure(f"kappa, {when}", digits=2, better="") for when in ("start", "end", "gain")),
-    *_jeon.MARGINS,
-)
-_TITLE = "Jeon 2025, Table 3 and Figures 5 and 6: DSF by temperature, and its similarities in training"
+_WHEN = ("start", "end", "gain")
+_CURVES = [Measure(f"R, {when}", digits=3, better="") for when in _WHEN]
+_CURVES += [*(Measure(f"kappa, {when}", digits=2, better="") for when in _WHEN), *_jeon.MARGINS]
+_SAME: Any = {
+    "title": "Jeon 2025, Table 3 and Figures 5 and 6: DSF by temperature, and its similarities in training",
+    "reference": {"form": _PAPERS, "temperature": 1.0},
+    "along": "temperature",
+}
 
 
 def paper(seeds: int = 1, *, recipe: _jeon.Recipe = "released") -> Study:
@@ -56,13 +58,11 @@ def paper(seeds: int = 1, *, recipe: _jeon.Recipe = "released") -> Study:
         printed = dict(zip(("k-NN, head", "linear, SGD"), known))
         cells.append(trained(factors, base, changes, printed, _jeon.results_and_log))
     return Study(
-        title=_TITLE,
+        **_SAME,
         about=_ABOUT + _PAPER,
         cells=cells,
         measures=(*_jeon.ACCURACIES, *_CURVES),
         claims=_claims(("k-NN, head", "linear, SGD"), [*_PRINTED]),
-        reference={"form": _PAPERS, "temperature": 1.0},
-        along="temperature",
         noise=_jeon.NOISE,
         seeds=seeds,
         cost="one GPU; 1,190 PFLOP a seed, from the recipe's cost",
@@ -81,12 +81,10 @@ def small(seeds: int = SEEDS, *, data: Path) -> Study:
         data,
         cells,
         _ABOUT + _SMALL,
-        title=_TITLE,
+        **_SAME,
         unequal="All compare 64 images but for training on labels, which compares none.",
         measures=(*_bench.MEASURES, *_CURVES),
         claims=_claims(("k-NN", "linear"), temperatures),
-        reference={"form": _PAPERS, "temperature": 1.0},
-        along="temperature",
         seeds=seeds,
     )
 

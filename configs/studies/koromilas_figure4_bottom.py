@@ -5,7 +5,7 @@ Source: Fig. 4 (bottom), Section V-C5; recipe `koromilas/cifar`.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import _bench
 import _images
@@ -22,8 +22,11 @@ all ablations (Section V-C), which is `--budget 128`. The learning rate is the s
 released code scales none). Whether runs have equal epochs or equal updates is not said{equal}. That only MV-DHEL rises
 is decided as: it rises, it gains more than each other objective, and none of these ends higher with the most views than
 with two."""
-_UNEQUAL = "The number of views in a batch is fixed (Section V-C5), so that of instances falls with k."
-_TITLE = "Koromilas 2025, Fig. 4 (bottom): accuracy by number of views at a fixed number of views in a batch"
+_SAME: Any = {
+    "title": "Koromilas 2025, Fig. 4 (bottom): accuracy by number of views at a fixed number of views in a batch",
+    "unequal": "The number of views in a batch is fixed (Section V-C5), so that of instances falls with k.",
+    **_koromilas.BY_K,
+}
 
 
 def paper(seeds: int = 1, *, budget: int = 256, equal: Literal["epochs", "updates"] = "epochs") -> Study:
@@ -43,15 +46,11 @@ def paper(seeds: int = 1, *, budget: int = 256, equal: Literal["epochs", "update
             cells.append(trained(factors, config, changes))
         claims += _claims(ALL, ks, "linear, SGD", {"data": data})
     return Study(
-        unequal=_UNEQUAL,
-        title=_TITLE,
+        **_SAME,
         about=_ABOUT.format(budget=budget, equal="; `--equal updates` has 39,062, as the released configs"),
         cells=cells,
         measures=(_koromilas.SGD,),
         claims=claims,
-        columns="k",
-        reference={"objective": "pwe"},
-        along="k",
         seeds=seeds,
         cost=f"several GPUs; 10,300 PFLOP a seed, estimated from the recipes' cost at k = 4{_koromilas.PROBE}",
     )
@@ -59,20 +58,14 @@ def paper(seeds: int = 1, *, budget: int = 256, equal: Literal["epochs", "update
 
 def small(seeds: int = SEEDS, *, data: Path) -> Study:
     """Part of CIFAR-10, 256 views in a batch, k = 2, 4 and 8. `data` is its file, .npz."""
-    names, ks = ("pwe", INFO_NCE, DHEL), (2, 4, 8)
+    names, ks, views = ("pwe", INFO_NCE, DHEL), (2, 4, 8), 2 * _bench.BATCH
     grid = _rows.grid(objective=names, k=ks)
     return _images.study(
         data,
-        [_koromilas.on_bench(data, factors, 2 * _bench.BATCH // factors["k"]) for factors in grid],
-        _ABOUT.format(
-            budget=2 * _bench.BATCH, equal="; here updates are equal, and with them encoder passes"
-        ),
-        unequal=_UNEQUAL,
-        title=_TITLE,
+        [_koromilas.on_bench(data, factors, views // factors["k"]) for factors in grid],
+        _ABOUT.format(budget=views, equal="; here updates are equal, and with them encoder passes"),
+        **_SAME,
         claims=_claims(names, ks, _images.LINEAR, {}),
-        columns="k",
-        reference={"objective": "pwe"},
-        along="k",
         seeds=seeds,
     )
 

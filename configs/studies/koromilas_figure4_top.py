@@ -5,6 +5,7 @@ Source: Sections V-C4 and V-C6; recipes `koromilas/cifar` and `koromilas/imagene
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import _images
 import _koromilas
@@ -27,7 +28,12 @@ _PRINTED = {
     "CIFAR-100": (62.43, 62.78, 62.73),
     "ImageNet-100": (77.32, 77.38, 77.23),
 }
-_TITLE = "Koromilas 2025, Fig. 4 (top) and Table V: accuracy at 4 views by images in a batch"
+_SAME: Any = {
+    "title": "Koromilas 2025, Fig. 4 (top) and Table V: accuracy at 4 views by images in a batch",
+    "unequal": "The batch is what is varied.",
+    "columns": "batch",
+    "along": "batch",
+}
 
 
 def paper(seeds: int = 1, *, released: bool = False) -> Study:
@@ -45,20 +51,16 @@ def paper(seeds: int = 1, *, released: bool = False) -> Study:
             printed = {"linear, SGD": value} if factors["objective"] == DHEL else {}
             cells.append(trained(factors, base(4), changes, printed))
         claims += _claims(names[data], "linear, SGD", 0.35, {"data": data})
-    cost = f"several GPUs; 9,600 PFLOP a seed, estimated from the recipes' cost{_koromilas.PROBE}"
     return Study(
-        unequal="The batch is what is varied.",
-        title=_TITLE,
+        **_SAME,
         about=_ABOUT + _PAPER + _koromilas.RELEASED * released,
         cells=cells,
         measures=(_koromilas.SGD,),
         claims=claims,
-        columns="batch",
         reference={"batch": 256},
-        along="batch",
         noise={"linear, SGD": _koromilas.NOISE},
         seeds=seeds,
-        cost=cost,
+        cost=f"several GPUs; 9,600 PFLOP a seed, estimated from the recipes' cost{_koromilas.PROBE}",
     )
 
 
@@ -71,12 +73,9 @@ def small(seeds: int = SEEDS, *, data: Path) -> Study:
         data,
         cells,
         _ABOUT + _SMALL,
-        unequal="The batch is what is varied.",
-        title=_TITLE,
+        **_SAME,
         claims=_claims(names, _images.LINEAR, 1.0, {}),
-        columns="batch",
         reference={"objective": "pwe"},
-        along="batch",
         seeds=seeds,
     )
 

@@ -58,11 +58,11 @@ def small(seeds: int = SEEDS, *, data: Path, every: bool = False) -> Study:
     grid = [f for f in grid if (f["energy"], f["negatives"]) != ("pair", "within_view")]
     compared = _compared(grid)
     used = [cell for _, cell, other, _ in compared for cell in (cell, other)]
-    base, objectives, cells = _bench.bench_of(4, _bench.Images(path=str(data))), _koromilas.objectives(), []
+    objectives, cells = _koromilas.objectives(), []
     for factors in grid if every else (factors for factors in grid if factors in used):
         loss = partial(losses.multi_view_contrast, temperature=0.5, **factors)
-        named = _NAMED.get((*factors.values(),))
-        cells.append(_images.cell(factors, base, {"objective": objectives[named] if named else loss}))
+        loss = objectives.get(_NAMED.get((*factors.values(),), ""), loss)
+        cells.append(_images.cell(factors, _images.bench(data, 4), {"objective": loss}))
     claims: list[Claim] = []
     for text, cell, _, than in compared:
         claims += _rows.above(f"{text[:2]}, Section IV-A1", _images.LINEAR, [(text, cell, [than])])

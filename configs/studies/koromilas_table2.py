@@ -94,10 +94,9 @@ def paper(seeds: int = 1, *, released: bool = False) -> Study:
     for factors in _rows.grid(data=bases, k=(2, 3, 4), objective=(*ALL, *_MORE)):
         data, k, name = factors.values()
         if name in ALL or data == "ImageNet-100":
-            place = (*ALL, *_MORE).index(name)
-            tables = (("linear, SGD", _LINEAR), ("k-NN", _KNN))
-            known = {m: of[data, k] for m, of in tables if (data, k) in of}
-            printed = {m: v for m, of in known.items() if (v := dict(enumerate(of)).get(place)) is not None}
+            tables = {"linear, SGD": _LINEAR.get((data, k), ()), "k-NN": _KNN.get((data, k), ())}
+            known = {m: dict(zip((*ALL, *_MORE), of)).get(name) for m, of in tables.items()}
+            printed = {m: value for m, value in known.items() if value is not None}
             objective = {"objective": _koromilas.objectives(0.1 if data == "ImageNet-1K" else 0.5)[name]}
             cells.append(trained(factors, bases[data](k), objective, printed, _images.with_embeddings))
     for where in ({"data": data} for data in bases):
@@ -140,9 +139,7 @@ def small(seeds: int = SEEDS, *, data: Path) -> Study:
         title=_TITLE,
         measures=(*_bench.MEASURES, *_images.GEOMETRY),
         claims=claims,
-        columns="k",
-        reference={"objective": "pwe"},
-        along="k",
+        **_koromilas.BY_K,
         seeds=seeds,
     )
 
@@ -178,8 +175,8 @@ def _figure_claims(accuracy: str, ks: Sequence[int], where: Factors) -> list[Cla
     """What Sections V-C1 to V-C3 say of Fig. 3, and Section III-F of gradients."""
     on, found, ours = _koromilas.on(where), list[Claim](), (INFO_NCE, DHEL)
     a, b, c, d = (f"Fig. 3{panel}, Section V-C{n}" for panel, n in zip("abcd", (1, 2, 3, 3)))
-    found += [*_koromilas.pair_claims(INFO_NCE, ALL, ks[-1:], accuracy, a, where)]
-    found += _koromilas.pair_claims(DHEL, ALL, ks[-1:], accuracy, a, where)
+    for name in ours:
+        found += _koromilas.pair_claims(name, ALL, ks[-1:], accuracy, a, where)
     found += _koromilas.rise_claims(ALL, accuracy, a, where)
     for k in [k for k in ks if k >= 5]:
         text = f"MV-DHEL uses all 128 dimensions at k = {k}{on}"
@@ -194,12 +191,12 @@ def _figure_claims(accuracy: str, ks: Sequence[int], where: Factors) -> list[Cla
         found += _rows.above(c, _UNIFORMITY, rows)
         text, cells = f"{name} is more uniform with more views{on}", {**where, "objective": name}
         found.append(Trend(text, c, _UNIFORMITY, cells, "k", rises=False))
+    several = [k for k in ks if k > 2]
     for name in PAIRS:
         text, cells = (
             f"the gradients of {name} conflict more with more views{on}",
             {**where, "objective": name},
         )
-        several = [k for k in ks if k > 2]
         found.append(Trend(text, "L1, Section III-F", _conflict.MEASURES[0], cells, "k", False, several))
     most = {**where, "k": ks[-1]}
     for first, second in itertools.combinations(ALL[:-1], 2):

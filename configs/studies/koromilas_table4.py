@@ -101,11 +101,11 @@ def paper(seeds: int = 3, *, accuracy: str = "accuracy positive") -> Study:
     Args:
       accuracy: "accuracy positive", MERBench's, or "accuracy above zero", MMSA's for CH-SIMS.
     """
-    cells, claims, contrastive = [], list[Claim](), (*_koromilas.ALL, *_MORE)
+    cells, claims = [], list[Claim]()
     alone = {"method": methods.Supervised(), "evaluation": evaluation.Predictions(), "train.epochs": 100.0}
     for data, printed in _PRINTED.items():
         base = training.load("koromilas/sentiment:" + {"CMU-MOSEI": "mosei", "CH-SIMS": "chsims"}[data])
-        names = [n for n in (*contrastive, _SUPERVISED) if n not in _MORE or data == "CH-SIMS"]
+        names = [*_koromilas.ALL, *(_MORE if data == "CH-SIMS" else ()), _SUPERVISED]
         for name in names:
             changes = alone if name == _SUPERVISED else {"objective": _koromilas.objectives()[name]}
             values = dict(zip((accuracy, "MAE"), printed.get(name, ())))
@@ -116,10 +116,10 @@ def paper(seeds: int = 3, *, accuracy: str = "accuracy positive") -> Study:
         title=_TITLE,
         about=_ABOUT.format(accuracy=accuracy),
         cells=cells,
-        measures=(
+        measures=[
             Measure(accuracy, label="accuracy", percent=True),
             Measure("MAE", digits=3, better="lower"),
-        ),
+        ],
         claims=claims,
         reference={"method": "pwe"},
         printed_runs=3,

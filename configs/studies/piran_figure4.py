@@ -5,14 +5,15 @@ imagenet --groups 32` is the paper's batch of ImageNet-1K (docs/how_to/data.md).
 benchmarks.overhead` has other sizes, and the passes of the solver.
 """
 
-import dataclasses
+import itertools
 from typing import Any, Literal
 
 import _bench
 import _piran
 import _steps
+from _piran import M3G
 
-from mvcl import data, methods, models, studies, training
+from mvcl import training
 from mvcl.studies import Cell, Measure, Study, Trend, Within, changed
 from mvcl.training import Config
 
@@ -28,7 +29,7 @@ _SMALL = """
 group of 64 examples: an encoder that computes far less than ViT-B/16 beside the same loss, so that the overhead is
 larger than it would be there."""
 
-M3G, AVERAGE = "M3G", "InfoNCE ave"
+AVERAGE = "InfoNCE ave"
 
 
 def paper(seeds: int = 3, *, images: Literal["imagenet", "random"] = "random", groups: int = 1) -> Study:
@@ -40,7 +41,7 @@ def paper(seeds: int = 3, *, images: Literal["imagenet", "random"] = "random", g
     """
     changes: dict[str, Any] = {"train.batch_size": 64 * groups}
     if images == "random":
-        changes["data"] = data.Synthetic(image_size=224, examples=_steps.BATCHES * 64 * groups, classes=10)
+        changes["data"] = _steps.images(224, 64 * groups)
     base = changed(training.load("piran/images:imagenet1k"), changes)
     about = f"{_ABOUT}\n\nHere a batch has {64 * groups} examples, {images} images of 224 x 224 pixels."
     cost = "one GPU of 80 GB (on a smaller one with train.microbatch), 5 minutes, estimated; with 32 groups 32 of them"
@@ -49,10 +50,8 @@ def paper(seeds: int = 3, *, images: Literal["imagenet", "random"] = "random", g
 
 def small(seeds: int = 5) -> Study:
     """A ConvNet; five seeds, since times differ by the machine, not by the training."""
-    head = dataclasses.replace(models.piran_head(), hidden=256, out=64)
-    taught = {"method": methods.StudentTeacher(momentum=0.99, predictor=head), "head": head}
-    images = data.Synthetic(image_size=32, examples=_steps.BATCHES * 64, classes=10)
-    base = changed(_bench.bench_of(2, images), {**taught, "train.batch_size": 64})
+    base = _bench.bench_of(2, _steps.images(32, 64))
+    base = changed(base, {**_piran.taught(), "train.batch_size": 64})
     about, cost = _ABOUT + _SMALL, "2 CPU cores, 1.5 minutes, estimated"
     return _study(base, (2, 4), 2.0, about=about, seeds=seeds, cost=cost)
 
@@ -63,11 +62,10 @@ def smoke(seeds: int = 2) -> Study:
 
 
 def _study(base: Config, views: tuple[int, ...], seconds: float, **scale: Any) -> Study:
-    objectives = _piran.methods()
-    cells = []
-    for name, k in ((name, k) for name in (M3G, AVERAGE) for k in views):
-        config = studies.changed(base, {"views.k": k, "train.log_every": 10**6, "train.evaluate_every": 0})
-        mine, other = (studies.changed(config, {"objective": objectives[of]}) for of in (name, "InfoNCE pwe"))
+    objectives, cells = _piran.methods(), []
+    for name, k in itertools.product((M3G, AVERAGE), views):
+        config = changed(base, {"views.k": k, **_steps.QUIET})
+        mine, other = (changed(config, {"objective": objectives[of]}) for of in (name, "InfoNCE pwe"))
         task = _steps.StepTime(config=mine, reference=other, seconds=seconds)
         cells.append(Cell({"method": name, "k": k}, task))
     minor = "M3G incurs a minor overhead (here: a step takes at most 1.5 times as long)"

@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import _bench
 import _images
@@ -15,7 +16,7 @@ import _piran
 import _rows
 from _piran import M3G
 
-from mvcl import losses, methods, models, training
+from mvcl import losses, training
 from mvcl.studies import SEEDS, Cell, Claim, Measure, Study, trained
 
 _ABOUT = """\
@@ -50,17 +51,17 @@ _DEVIATIONS = {
     3: (0.16, 0.09, 0.13, 0.10, 0.12),
     4: (0.18, 0.10, 0.09, 0.16, 0.11),
 }
-_TITLE = "Piran 2024, Tables 1 and 4 and Figure 3: accuracy by method, cost, epsilon and number of views"
+_SAME: Any = {
+    "title": "Piran 2024, Tables 1 and 4 and Figure 3: accuracy by method, cost, epsilon and number of views",
+    "reference": {"method": M3G},
+    "along": "k",
+}
 
 
 def paper(seeds: int = 5) -> Study:
     """ImageNet-1K, ViT-B/16, 300 epochs."""
-    base, cells, views, epsilons = (
-        training.load("piran/images:imagenet1k"),
-        [],
-        (2, 3, 4),
-        (0.05, 0.1, 0.5, 1.0),
-    )
+    base, cells = training.load("piran/images:imagenet1k"), []
+    views, epsilons = (2, 3, 4), (0.05, 0.1, 0.5, 1.0)
     for place, (name, loss) in enumerate(_methods(epsilons).items()):
         for k in views:
             printed, deviations = (
@@ -69,13 +70,11 @@ def paper(seeds: int = 5) -> Study:
             cell = trained({"method": name, "k": k}, base, {"objective": loss, "views.k": k}, printed)
             cells.append(dataclasses.replace(cell, deviations=deviations))
     return Study(
-        title=_TITLE,
+        **_SAME,
         about=_ABOUT + _PAPER,
         cells=cells,
         measures=(Measure("linear, SGD", label="accuracy", percent=True, digits=2),),
         claims=_claims("linear, SGD", views, epsilons, views),
-        reference={"method": M3G},
-        along="k",
         printed_runs=5,
         seeds=seeds,
         cost="many accelerators; 26,000,000 PFLOP with 5 seeds, estimated from 218,000 for M3G at k = 4 (--dry-run)",
@@ -84,25 +83,20 @@ def paper(seeds: int = 5) -> Study:
 
 def small(seeds: int = SEEDS, *, data: Path) -> Study:
     """Part of CIFAR-10; epsilon and costs at k = 4. `data` is its file, .npz."""
-    head = dataclasses.replace(models.piran_head(), hidden=256, out=64)
-    method = methods.StudentTeacher(momentum=0.99, predictor=head)
-    taught = {"method": method, "head": head, "train.group": 16}
     cells, epsilons, varied = list[Cell](), (0.05, 0.8), (4,)
     for name, loss in _methods(epsilons).items():
         for k in (2, 3, 4) if name in _piran.methods() else varied:
             # Of two views the average of the others is the other.
             objective = _piran.methods()[name.replace("ave", "pwe")] if k == 2 and "ave" in name else loss
-            base = _bench.bench_of(k, _bench.Images(path=str(data)))
-            cells.append(_bench.cell({"method": name, "k": k}, base, {**taught, "objective": objective}))
+            changes = {**_piran.taught(), "train.group": 16, "objective": objective}
+            cells.append(_bench.cell({"method": name, "k": k}, _images.bench(data, k), changes))
     return _images.study(
         data,
         cells,
         _ABOUT + _SMALL,
-        title=_TITLE,
+        **_SAME,
         unequal="All compare groups of 16 examples but for training on labels, which compares none.",
         claims=_claims(_images.LINEAR, (2, 3, 4), epsilons, varied),
-        reference={"method": M3G},
-        along="k",
         seeds=seeds,
     )
 
@@ -120,10 +114,8 @@ def _methods(epsilons: Sequence[float]) -> Mapping[str, losses.Loss]:
 def _claims(
     accuracy: str, views: Sequence[int], epsilons: Sequence[float], varied: Sequence[int]
 ) -> list[Claim]:
-    baselines = [name for name in _piran.methods() if name != M3G]
-    rows = _rows.each(
-        "M3G is above every baseline at k = {k}", {"method": M3G}, _rows.levels("method", baselines), k=views
-    )
+    baselines = _rows.levels("method", (name for name in _piran.methods() if name != M3G))
+    rows = _rows.each("M3G is above every baseline at k = {k}", {"method": M3G}, baselines, k=views)
     found = _rows.above("Section 4.1, Table 1", accuracy, rows)
     for kind in ("InfoNCE", "BYOL"):
         text, ave = f"{kind} pwe is above {kind} ave at k = {{k}}", {"method": f"{kind} ave"}

@@ -18,18 +18,7 @@ from _piran import M3G
 from scipy import ndimage, stats
 
 from mvcl import data, evaluation, losses, methods, metrics, models, studies, training
-from mvcl.studies import (
-    SEEDS,
-    Cell,
-    Claim,
-    Found,
-    Measure,
-    Study,
-    Training,
-    Values,
-    Verdict,
-    select,
-)
+from mvcl.studies import SEEDS, Cell, Claim, Found, Measure, Study, Training, Values, Verdict, select
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -187,37 +176,21 @@ def paper(seeds: int = 4, *, data: Path) -> Study:
 
 def small(seeds: int = SEEDS, *, data: Path) -> Study:
     """Part of CIFAR-10 in six looks, two of them held out. `data` is its file, .npz."""
-    head = dataclasses.replace(models.piran_head(), hidden=256, out=64)
     probe = evaluation.LinearProbe(learning_rates=(0.01, 0.1), batch_size=64, epochs=30, augment=False)
-    base = studies.changed(
-        _bench.bench_of(5, Looks(path=str(data))),
-        {
-            "head": head,
-            "method": methods.StudentTeacher(momentum=0.99, predictor=head),
-            "train.batch_size": 80,
-            "train.group": 10,
-            "train.steps": _images.STEPS,
-            "train.evaluate_every": 0,
-            "evaluation": evaluation.Domains(linear=probe),
-        },
-    )
+    changes = {**_piran.taught(), "train.batch_size": 80, "train.group": 10, "train.steps": _images.STEPS}
+    changes |= {"train.evaluate_every": 0, "evaluation": evaluation.Domains(linear=probe)}
+    base = studies.changed(_bench.bench_of(5, Looks(path=str(data))), changes)
     rows = {name: loss for name, loss in _piran.methods(0.05).items() if name != "BYOL pwe"}
-    seeded = ("train.seed", "data.draw_seed")
-    cost = "90 minutes on 2 cores, estimated"
+    cost, seeded = "90 minutes on 2 cores, estimated", ("train.seed", "data.draw_seed")
     return _study(base, rows, ("plain", "turned"), seeded, seeds=seeds, cost=cost)
 
 
 def smoke(seeds: int = 2) -> Study:
     """Two steps of a small network on random images of 20 classes in 6 domains, without a teacher."""
-    base = studies.changed(
-        training.load("piran/images:smoke_domainnet"),
-        {
-            "encoder": models.ConvNet(widths=(4, 8)),
-            "method": methods.Simclr(),
-            "train.batch_size": 32,
-            "evaluation.linear": evaluation.LinearProbe(batch_size=32, epochs=1, augment=False),
-        },
-    )
+    probe = evaluation.LinearProbe(batch_size=32, epochs=1, augment=False)
+    changes = {"encoder": models.ConvNet(widths=(4, 8)), "method": methods.Simclr(), "train.batch_size": 32}
+    base = training.load("piran/images:smoke_domainnet")
+    base = studies.changed(base, changes | {"evaluation.linear": probe})
     rows = {name: _piran.methods(0.05)[name] for name in ("InfoNCE ave", M3G)}
     return _study(base, rows, ("sketch",), ("train.seed", "data.seed"), seeds=seeds, cost="seconds")
 
@@ -233,16 +206,13 @@ def from_domains(folder: Path) -> list[Values]:
 def _study(
     base: Config, rows: dict[str, losses.Loss], unseen: tuple[str, ...], seeded: tuple[str, ...], **scale: Any
 ) -> Study:
-    whole, names = len(unseen) > 1, [*_piran.methods()]
-    real = isinstance(base.data, data.DomainNet)
-    cells = []
-    for domain in unseen:
-        for name, objective in rows.items():
-            changes = {"objective": objective, **({"data.held_out": domain} if whole else {})}
-            task = Training(config=studies.changed(base, changes), seeded=seeded, measure=from_domains)
-            row = names.index(name)
-            values = ({"5 to 1": of[domain][row]} if real else {} for of in (_PRINTED, _DEVIATIONS))
-            cells.append(Cell({"method": name, "unseen": domain}, task, *values))
+    whole, real, cells = len(unseen) > 1, isinstance(base.data, data.DomainNet), []
+    for domain, (name, objective) in itertools.product(unseen, rows.items()):
+        changes = {"objective": objective, **({"data.held_out": domain} if whole else {})}
+        task = Training(config=studies.changed(base, changes), seeded=seeded, measure=from_domains)
+        row = [*_piran.methods()].index(name)
+        values = ({"5 to 1": of[domain][row]} if real else {} for of in (_PRINTED, _DEVIATIONS))
+        cells.append(Cell({"method": name, "unseen": domain}, task, *values))
     domains = LOOKS if isinstance(base.data, Looks) else data.DOMAINS
     seen = [domain for domain in domains if unseen != (domain,)]
     return Study(

@@ -88,13 +88,8 @@ def small(seeds: int = SEEDS) -> Study:
         "loss gained in the last third has a standard error of 0.003 to 0.006 nats, from the 10 logged losses of each "
         "ninth; values below 0 are that noise."
     )
-    return _study(
-        (2, 3, 4, 8),
-        about,
-        "2 CPU cores, 3.2 hours, estimated from 57 minutes for 6 networks",
-        networks=seeds,
-        **_gaussian.SHORT,
-    )
+    cost = "2 CPU cores, 3.2 hours, estimated from 57 minutes for 6 networks"
+    return _study((2, 3, 4, 8), about, cost, networks=seeds, **_gaussian.SHORT)
 
 
 def smoke(seeds: int = 2) -> Study:

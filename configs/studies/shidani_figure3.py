@@ -4,6 +4,7 @@ Section 3.2 and F.3.1: growing and fixed batch, and the headline run of the abst
 (docs/how_to/data.md).
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -41,8 +42,13 @@ Growing batches have {_bench.BATCH} images, fixed ones as many views as two of e
 M = 8 at {_FEW} images and {_LENGTHS[0]} epochs against SimCLR at {_bench.BATCH} images and {_LENGTHS[3]} epochs: a
 quarter of the batch and an eighth of the epochs, half of the compute (in the paper a sixteenth, an eighth and half)."""
 _SPENT = (Measure("updates", digits=0, better=""), Measure("relative compute", digits=2, better=""))
-_UNEQUAL = "A fixed batch holds the number of views (Section 3.2), with fewer instances than a growing one."
-_TITLE = "Shidani 2024, Figures 3, 6 and 7: accuracy by epochs, relative compute and number of views"
+_SIMCLR = {"objective": SIMCLR, "batch": "growing", "M": 2}
+_SAME: Any = {
+    "title": "Shidani 2024, Figures 3, 6 and 7: accuracy by epochs, relative compute and number of views",
+    "unequal": "A fixed batch holds the number of views (Section 3.2), with fewer instances than a growing one.",
+    "along": "epochs",
+    "reference": _SIMCLR,
+}
 
 
 def with_compute(folder: Path) -> list[Values]:
@@ -57,40 +63,33 @@ def with_compute(folder: Path) -> list[Values]:
 
 def paper(seeds: int = 3) -> Study:
     """ImageNet-1K, ResNet-50."""
-    headline = training.load("shidani/imagenet1k:headline")
-    bases = {**_shidani.batches(), "256": headline}
-    names, views, lengths = (
+    bases = {**_shidani.batches(), "256": training.load("shidani/imagenet1k:headline")}
+    names, lengths, views = (
         (GEOMETRIC, SUFFICIENT, MULTI_CROP),
-        (2, 3, 4, 6, 8, 12, 16),
         (128, 256, 512, 1024),
+        (2, 3, 4, 6, 8, 12, 16),
     )
-    grid = _rows.grid(objective=[SIMCLR], batch=["growing"], M=[2], epochs=lengths)
+    grid = _grid([SIMCLR], "growing", [2], lengths)
     for batch in ("growing", "fixed"):
-        grid += _rows.grid(objective=names, batch=[batch], M=views, epochs=lengths[:1])
-        grid += _rows.grid(objective=names, batch=[batch], M=[8], epochs=lengths[1:])
-    grid += _rows.grid(objective=[GEOMETRIC], batch=["256"], M=[8, 16], epochs=lengths[:1])
+        grid += _grid(names, batch, views, lengths[:1]) + _grid(names, batch, [8], lengths[1:])
+    grid += _grid([GEOMETRIC], "256", [8, 16], lengths[:1])
     cells = []
     for factors in grid:
         name, batch, m, epochs = factors.values()
         changes = {"objective": _shidani.OBJECTIVES[name], "views.k": m, "train.epochs": float(epochs)}
         cells.append(trained(factors, bases[batch], changes, measure=with_compute))
-    claims = _by_epochs("linear, SGD", ("growing", "fixed"), (128, 256, 512, 1024), names)
+    claims = _by_epochs("linear, SGD", ("growing", "fixed"), lengths, names)
     claims += _by_views("linear, SGD", {"growing": names, "fixed": names}, views, 128)
     for m in (8, 16):
-        text = (
-            f"Geometric at batch 256, M = {m}, and 128 epochs is above SimCLR at batch 4096 and 1024 epochs"
-        )
+        text = f"batch 256, M = {m}, and 128 epochs is above SimCLR at batch 4096"
         claims += _headline("linear, SGD", text, {"batch": "256", "M": m, "epochs": 128}, 1024)
     return Study(
-        unequal=_UNEQUAL,
-        title=_TITLE,
+        **_SAME,
         about=_ABOUT + _PAPER,
         cells=cells,
         measures=(_shidani.SGD, *_SPENT, Measure("PFLOP", digits=0, better="")),
         claims=claims,
-        along="epochs",
         against=("updates", "relative compute", "PFLOP"),
-        reference={"objective": SIMCLR, "batch": "growing", "M": 2},
         seeds=seeds,
         cost="many accelerators; 12,000,000 PFLOP with 3 seeds, from 31,500 for 128 epochs of M = 8 (--dry-run)",
     )
@@ -98,37 +97,30 @@ def paper(seeds: int = 3) -> Study:
 
 def small(seeds: int = SEEDS, *, data: Path) -> Study:
     """Part of CIFAR-10, M = 2, 4 and 8. `data` is its file, .npz."""
-    names, views = (GEOMETRIC, SUFFICIENT, MULTI_CROP), (2, 4, 8)
-    grid = _rows.grid(objective=[SIMCLR], batch=["growing"], M=[2], epochs=_LENGTHS[1:])
-    grid += _rows.grid(objective=names, batch=["growing"], M=views, epochs=[_LENGTHS[1]])
-    grid += _rows.grid(objective=[GEOMETRIC], batch=["fixed"], M=views, epochs=[_LENGTHS[1]])
-    grid += _rows.grid(objective=[GEOMETRIC], batch=("growing", "fixed"), M=[8], epochs=[_LENGTHS[0]])
+    names, views, first = (GEOMETRIC, SUFFICIENT, MULTI_CROP), (2, 4, 8), _LENGTHS[0]
+    grid = _grid([SIMCLR], "growing", [2], _LENGTHS[1:]) + _grid(names, "growing", views, _LENGTHS[1:2])
+    grid += _grid([GEOMETRIC], "fixed", views, _LENGTHS[1:2])
+    grid += [of for batch in ("growing", "fixed") for of in _grid([GEOMETRIC], batch, [8], [first])]
     cells: list[Cell] = []
     for factors in grid:
         name, batch, m, epochs = factors.values()
         images = 2 * _bench.BATCH // m if batch == "fixed" else _bench.BATCH
         changes: dict[str, Any] = _images.lasting(epochs * (_bench.TRAIN // images), images)
         changes |= {"objective": _shidani.on_bench(name, m)}
-        base = _bench.bench_of(m, _bench.Images(path=str(data)))
-        cells.append(_images.cell(factors, base, changes))
+        cells.append(_images.cell(factors, _images.bench(data, m), changes))
     claims = _by_epochs(_images.LINEAR, ("growing", "fixed"), _LENGTHS, (GEOMETRIC,))
     claims += _by_epochs(_images.LINEAR, ("growing",), _LENGTHS[1::2], (MULTI_CROP,))
     claims += _by_views(_images.LINEAR, {"growing": names, "fixed": (GEOMETRIC,)}, views, _LENGTHS[1])
-    first, last = _LENGTHS[0], _LENGTHS[-1]
-    than = f"SimCLR at {_bench.BATCH} images and {last} epochs"
-    text = f"Geometric at {_FEW} images, M = 8, and {first} epochs is above {than}"
-    claims += _headline(_images.LINEAR, text, {"batch": "fixed", "M": 8, "epochs": first}, last)
+    text = f"{_FEW} images, M = 8, and {first} epochs is above SimCLR at {_bench.BATCH} images"
+    claims += _headline(_images.LINEAR, text, {"batch": "fixed", "M": 8, "epochs": first}, _LENGTHS[-1])
     return _images.study(
         data,
         cells,
         _ABOUT + _SMALL,
-        unequal=_UNEQUAL,
-        title=_TITLE,
+        **_SAME,
         measures=(*_bench.MEASURES, *_SPENT),
         claims=claims,
-        along="epochs",
         against=("relative compute",),
-        reference={"objective": SIMCLR, "batch": "growing", "M": 2},
         seeds=seeds,
     )
 
@@ -136,35 +128,38 @@ def small(seeds: int = SEEDS, *, data: Path) -> Study:
 smoke = _images.smoke(small)
 
 
+def _grid(
+    names: Sequence[str], batch: str, views: Sequence[int], epochs: Sequence[int]
+) -> list[dict[str, Any]]:
+    return _rows.grid(objective=names, batch=[batch], M=views, epochs=epochs)
+
+
 def _headline(accuracy: str, text: str, cell: dict[str, Any], epochs: int) -> list[Claim]:
-    simclr = {"objective": SIMCLR, "batch": "growing", "M": 2, "epochs": epochs}
-    return _rows.above(
-        "Abstract; Section 3.2", accuracy, [(text, {"objective": GEOMETRIC, **cell}, [simclr])]
-    )
+    text = f"Geometric at {text} and {epochs} epochs"
+    row = (text, {"objective": GEOMETRIC, **cell}, [{**_SIMCLR, "epochs": epochs}])
+    return _rows.above("Abstract; Section 3.2", accuracy, [row])
 
 
 def _by_epochs(
     accuracy: str, batches: Sequence[str], epochs: Sequence[int], names: Sequence[str]
 ) -> list[Claim]:
     """Figure 3a: M = 8 against SimCLR at equal epochs and at equal compute."""
-    simclr, source = {"objective": SIMCLR, "batch": "growing", "M": 2}, "Section 3.2, Figure 3a"
-    found: list[Claim] = []
-    for batch in batches:
-        for name in names:
-            at = {"objective": name, "batch": batch, "M": 8}
-            if name != MULTI_CROP:
-                every = f"At every number of epochs M = 8 is above M = 2, {batch} batch: {name}"
-                found += _rows.above(source, accuracy, [(every, at, [simclr])])
-            for e in (e for e in epochs if 4 * e in epochs):
-                than, more = {**simclr, "epochs": 4 * e}, f"{e} and {4 * e} epochs"
-                cells = {**at, "epochs": e}
-                if name == MULTI_CROP:
-                    text = f"Multi-Crop is not better than SimCLR at equal compute, {batch} batch, {more}"
-                    row = (f"{text} (here: by 0.5 points at most)", cells, [than])
-                    found += _rows.within(source, accuracy, (-math.inf, 0.5), [row])
-                else:
-                    text = f"At equal relative compute M = 8 is above SimCLR, {batch} batch, {more}: {name}"
-                    found += _rows.above(source, accuracy, [(text, cells, [than])])
+    source, found = "Section 3.2, Figure 3a", list[Claim]()
+    for batch, name in itertools.product(batches, names):
+        at = {"objective": name, "batch": batch, "M": 8}
+        if name != MULTI_CROP:
+            every = f"At every number of epochs M = 8 is above M = 2, {batch} batch: {name}"
+            found += _rows.above(source, accuracy, [(every, at, [_SIMCLR])])
+        for e in (e for e in epochs if 4 * e in epochs):
+            than, more = [{**_SIMCLR, "epochs": 4 * e}], f"{batch} batch, {e} and {4 * e} epochs"
+            cells = {**at, "epochs": e}
+            if name == MULTI_CROP:
+                text = f"Multi-Crop is not better than SimCLR at equal compute, {more}"
+                row = (f"{text} (here: by 0.5 points at most)", cells, than)
+                found += _rows.within(source, accuracy, (-math.inf, 0.5), [row])
+            else:
+                text = f"At equal relative compute M = 8 is above SimCLR, {more}: {name}"
+                found += _rows.above(source, accuracy, [(text, cells, than)])
     return found
 
 

@@ -4,6 +4,7 @@ No training.
 """
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -63,6 +64,7 @@ MEASURES = (
     Measure("E' e^F", digits=4, better=""),
     Measure("information", label="true information", digits=4, better=""),
 )
+Mean = Literal["arithmetic", "geometric"]
 _LABELS = {"gap, Eq. 7": "gap of Eq. 7", "gap": "self-normalised gap"}
 PAIRS, BEST = "of pairs", "best of Eq. 5"
 BITS = {"bit, 1/4": 0.25, "bit, 1/10": 0.1}
@@ -165,30 +167,24 @@ def smoke(seeds: int = 2) -> Study:
 
 def _study(views: tuple[int, ...], draws: int, seeds: int, cost: str) -> Study:
     laws = [(law, PAIRS) for law in (*BITS, "Gaussian")] + [(law, BEST) for law in BITS]
-    cells = [
-        Cell(
-            {"model": law, "critic": critic, "mean": mean, "M": m},
-            Gaps(law=law, mean=mean, critic=critic, views=m, draws=draws),
-        )
-        for law, critic in laws
-        for mean in ("arithmetic", "geometric")
-        for m in views
-    ]
+    means: tuple[Mean, ...] = ("arithmetic", "geometric")
+    cells, other = list[Cell](), [{"mean": "geometric"}]
     claims: list[Claim] = [_gaussian.not_above("The bounds of Eq. 5", "Theorem 2.1", "gap, Eq. 7")]
-    for law, critic in laws:
-        for mean in ("arithmetic", "geometric"):
-            of, cell = f"{mean}, {law}, critic {critic}", {"model": law, "critic": critic, "mean": mean}
-            fixed = critic == PAIRS
-            for measure in ("gap, Eq. 7", "gap") if fixed else ("gap, Eq. 7",):
-                text = f"The {_LABELS[measure]} falls with M: {of}"
-                claims.append(Trend(text, "Theorem 2.3", measure, cell, "M", rises=False))
-            if fixed:  # one critic for pairs and for M views
-                text = f"The gap of Eq. 7 is at most that of pairs: {of}"
-                claims.append(Within(text, "Theorem C.1, Eq. 8", "gap, Eq. 7", cell, than=[{"M": 2}], high=0))
-                text = f"The bound of Eq. 5 rises with M: {of}"
-                claims.append(Trend(text, "footnote 3", "bound, Eq. 5", cell, "M"))
-    other = [{"mean": "geometric"}]
-    for (law, critic), measure in ((of, measure) for measure in _LABELS for of in laws[:3]):
+    for (law, critic), mean in itertools.product(laws, means):
+        of, cell = f"{mean}, {law}, critic {critic}", {"model": law, "critic": critic, "mean": mean}
+        for m in views:
+            task = Gaps(law=law, mean=mean, critic=critic, views=m, draws=draws)
+            cells.append(Cell({**cell, "M": m}, task))
+        fixed = critic == PAIRS
+        for measure in ("gap, Eq. 7", "gap") if fixed else ("gap, Eq. 7",):
+            text = f"The {_LABELS[measure]} falls with M: {of}"
+            claims.append(Trend(text, "Theorem 2.3", measure, cell, "M", rises=False))
+        if fixed:  # one critic for pairs and for M views
+            text = f"The gap of Eq. 7 is at most that of pairs: {of}"
+            claims.append(Within(text, "Theorem C.1, Eq. 8", "gap, Eq. 7", cell, than=[{"M": 2}], high=0))
+            text = f"The bound of Eq. 5 rises with M: {of}"
+            claims.append(Trend(text, "footnote 3", "bound, Eq. 5", cell, "M"))
+    for measure, (law, critic) in itertools.product(_LABELS, laws[:3]):
         text = f"Geometric has the smaller {_LABELS[measure]}: {law}, critic {critic}, M = {{M}}"
         cell = {"model": law, "critic": critic, "mean": "arithmetic"}
         claims += _rows.above("Figure 2", measure, _rows.each(text, cell, other, M=sorted({3, views[-1]})))

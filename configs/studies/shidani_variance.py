@@ -76,13 +76,11 @@ def smoke(seeds: int = 2) -> Study:
 def _study(views: tuple[int, ...], batches: int, **scale: Any) -> Study:
     lower = "More views lower the variance of Multi-Crop's loss"
     bound = "The variance is at most the factor of Eq. 3 times that of a pair"
+    tasks = {m: MultiCropVariance(views=m, batches=batches) for m in views}
     return Study(
         title="Shidani 2024, Proposition 2.2: variance of Multi-Crop",
         about=_ABOUT,
-        cells=[
-            Cell({"M": m}, MultiCropVariance(views=m, batches=batches), {"variance": printed_variance(m)})
-            for m in views
-        ],
+        cells=[Cell({"M": m}, task, {"variance": printed_variance(m)}) for m, task in tasks.items()],
         measures=(
             Measure("variance", label="variance by that of a pair", digits=3, better="lower"),
             Measure("excess", label="above the factor of Eq. 3", digits=3, better="lower"),

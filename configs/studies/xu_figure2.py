@@ -102,17 +102,15 @@ def _claims(low: int, good: tuple[int, int], pair: str, contrast: dict[str, str]
     heavier = f"the weight of views {first} and {second} is above that of {low} and {first} in every round"
     earlier = f"the loss of views {first} and {second} falls earlier than that of {low} and {first}"
     better = f"view {first} ends better than without weights and reconstruction: less degeneration"
+    better_row = (better, sem, [{"training": _PLAIN}])
     rises = [(f"{five}(a)", heavier, "weight gap"), (f"{five}(b)", earlier, "lag")]
-    rises += [
-        (f"{five}(c)", f"view {view} gets better by SEM", f"view {view} change") for view in (low, *good)
-    ]
+    for view in (low, *good):
+        rises.append((f"{five}(c)", f"view {view} gets better by SEM", f"view {view} change"))
     return [
         Within(equal, f"{b}; the bound is ours", f"{pair} cosine after", contrast, low=0.9),
         Within(f"the loss of views {low} and {first} falls", b, f"{pair} loss change", contrast, high=0.0),
         Within(f"view {low}, the worse one, gets better", c, f"view {low} change", contrast, low=0.0),
         Within(f"view {first}, the better one, gets worse", c, f"view {first} change", contrast, high=0.0),
         *(Within(text, source, name, sem, low=0.0) for source, text, name in rises),
-        *_rows.above(
-            f"{five}(c) and Figure 2(c)", f"view {first} after", [(better, sem, [{"training": _PLAIN}])]
-        ),
+        *_rows.above(f"{five}(c) and Figure 2(c)", f"view {first} after", [better_row]),
     ]
