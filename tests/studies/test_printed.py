@@ -3,6 +3,7 @@
 import dataclasses
 import math
 
+import _bench
 import _images
 import numpy as np
 import pytest
@@ -270,9 +271,9 @@ def test_studies_of_the_bench_share_runs():
     """Pairs of NT-Xent of 4 views are one run, whatever a study calls them."""
     where = {
         K + "table2": {"objective": "pwe", "k": 4},
-        K + "figure4_top": {"objective": "pwe", "k": 4, "batch": 256},
+        K + "figure4_top": {"objective": "pwe", "k": 4, "batch": _bench.BATCH},
         K + "framework": {"alignment": "pair", "energy": "pair", "negatives": "all"},
-        S + "figure3": {"objective": "Multi-Crop", "batch": "growing", "M": 4, "epochs": 10},
+        S + "figure3": {"objective": "Multi-Crop", "batch": "growing", "M": 4, "epochs": _bench.EPOCHS},
         "control_encoder_passes": {"objective": "pwe", "k": 4, "passes": 2},
     }
     tasks = [select(opened(name, "small"), factors)[0].task for name, factors in where.items()]
