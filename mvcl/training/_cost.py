@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxlib import _jax
 
 from mvcl import _buckets, _progress, data, metrics, models
 from mvcl.training import _optimizers
@@ -165,8 +166,13 @@ def full_speed(program: Program, config: Config, outline: data.Outline) -> float
 def step_flops(program: Program, batch: Any) -> float | None:
     """FLOPs of a step over all devices, as XLA counts them; None if it does not."""
     step: Any = program.step
+    try:  # the client of the CPU counts for every platform; `Lowered.cost_analysis` is None on a GPU or TPU
+        client = jax.devices("cpu")[0].client
+    except RuntimeError:  # JAX_PLATFORMS leaves it out
+        return None
     with models.xla_convolutions():
-        flops = (step.lower(program.abstract_state, batch).cost_analysis() or {}).get("flops", math.nan)
+        module = step.lower(program.abstract_state, batch).compiler_ir("hlo").as_hlo_module()
+    flops = _jax.hlo_module_cost_analysis(client, module).get("flops", math.nan)
     return float(flops) if flops > 0 else None
 
 

@@ -7,7 +7,10 @@ from multiprocessing.queues import Queue
 from types import SimpleNamespace
 from unittest import mock
 
+import jax
+import numpy as np
 import pytest
+from jax._src import xla_bridge
 
 from mvcl import _files
 from mvcl.training import _cost, _folder, _session
@@ -66,6 +69,15 @@ def test_peak_is_that_of_the_longest_name(monkeypatch, kind, tflops):
     monkeypatch.setattr(_cost.jax, "devices", lambda: [device])
     assert _cost.peak_flops() == tflops * 1e12
     assert _cost.peak_flops(2.0) == 2e12
+
+
+def test_flops_are_counted_on_devices_for_which_jax_counts_none():
+    """GPUs and TPUs, whose plugins have jax's C interface; without it a log has no utilisation."""
+    square = jax.ShapeDtypeStruct((8, 8), np.float32)
+    program = SimpleNamespace(step=jax.jit(lambda state, batch: state @ batch), abstract_state=square)
+    with mock.patch.object(xla_bridge, "using_pjrt_c_api", return_value=True):
+        assert program.step.lower(square, square).cost_analysis() is None
+        assert _cost.step_flops(program, square) == 2 * 8**3
 
 
 def opened(tmp_path, mine, step=0, full_speed=None):
