@@ -139,7 +139,7 @@ def expression(objective: Callable[..., Any]) -> str:
     arguments += [
         f"{name}={value!r}"
         for name, value in options.items()
-        if name != "pair" and value != defaults[name].default
+        if name not in ("pair", "critics", "normalize") and value != defaults[name].default
     ]
     return losses.name(objective).split("(")[0] + (f"({', '.join(arguments)})" if arguments else "")
 

@@ -14,6 +14,7 @@ from benchmarks.harness import loss_of
 from mvcl import losses
 
 Array = jax.Array
+HIDDEN = 512  # of the critics of FactorCL
 SLICES = {"lejepa": 1024, "visreg": 4096}
 KNOTS, STEP = 16, 3 / 16  # without the knot 0, where nothing depends on the projections
 BLOCK = 128  # directions
@@ -134,6 +135,26 @@ def otts(z: Array) -> Array:
     from benchmarks import transport  # which imports ott
 
     return transport.otts(z)[0]
+
+
+def factor_critics(d: int) -> losses.FactorCritics:
+    """MLPs of both vectors, with the weights that `released_torch.factor_cl` draws."""
+    draw, made = np.random.default_rng(0), []
+    for inputs in (2 * d, 4 * d, 2 * d, 2 * d, 4 * d, 2 * d):
+        shapes = ((HIDDEN, inputs), (HIDDEN,), (HIDDEN, HIDDEN), (HIDDEN,), (1, HIDDEN), (1,))
+        made.append([np.float32(draw.standard_normal(s) / s[-1] ** 0.5) for s in shapes])
+
+    def critic(x: Array, y: Array, w: list[np.ndarray]) -> Array:
+        h = (x @ w[0][:, : x.shape[1]].T)[:, None] + (y @ w[0][:, x.shape[1] :].T)[None] + w[1]
+        return (jax.nn.relu(jax.nn.relu(h) @ w[2].T + w[3]) @ w[4].T + w[5])[..., 0]
+
+    turned = (1, 5)  # the released upper bounds have the second view first
+    return losses.FactorCritics(
+        *(
+            partial(lambda x, y, w: critic(y, x, w).T, w=w) if i in turned else partial(critic, w=w)
+            for i, w in enumerate(made)
+        )
+    )
 
 
 OTT = "ott-jax: `MMSinkhorn`, which holds the tensor"
@@ -261,6 +282,19 @@ CASES = {
     "m3g_pair": Case((2, 1024, 128), losses.m3g_pair, None, OTT, beside=otts),
     "dsf": Case(
         FOUR, losses.dsf, GROUPS, "Jeon789/DSF: `MoCo_DSF.contrastive_loss` of MoCo v3", differs=SERIES
+    ),
+    "comm": Case((6, 1024, 128), losses.comm, None, "Duplums/CoMM: `CoMMLoss`"),
+    "inf_masking": Case(
+        (12, 1024, 128),
+        partial(losses.inf_masking, ratio=0.5),
+        None,
+        "brightest66/InfMasking: `InfMaskingLoss`, three maskings",
+    ),
+    "factor_cl": Case(
+        (8, 128, 64),
+        partial(losses.factor_cl, critics=factor_critics(64), twice=1.0, normalize=False),
+        None,
+        "pliang279/FactorCL: `FactorCLSSL` of MultiBench",
     ),
 }
 

@@ -104,6 +104,9 @@ REPOSITORIES = {
     "lightly-ai/lightly": "e8d317f",
     "rbalestr-lab/lejepa": "eddffdd",
     "HaiyuWu/visreg": "074fb51",
+    "Duplums/CoMM": "f1fc87f",
+    "brightest66/InfMasking": "6773ed7",
+    "pliang279/FactorCL": "0f9f740",
 }
 
 PAGE = """# Beside released code

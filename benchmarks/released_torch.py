@@ -29,6 +29,7 @@ from torch import Tensor, distributed, nn
 
 Loss = Callable[[Tensor], Tensor]
 Shape = tuple[int, int, int]
+HIDDEN = 512  # of the critics of FactorCL
 
 
 def definitions(file: Path, *names: str, **given: Any) -> SimpleNamespace:
@@ -260,6 +261,40 @@ def byol(folder: Path, shape: Shape) -> Loss:
     return lambda z: loss(z[0], z[1])
 
 
+def comm(folder: Path, shape: Shape, file: str = "CoMM/losses/comm_loss.py", name: str = "CoMMLoss") -> Loss:
+    """Of two augmentations, all views fused last; of InfMasking the second half are fusions of masked tokens."""
+    loss = vars(definitions(folder / file, name, func=F, all_gather_batch_with_grad=lambda z: z))[name]()
+    loss.mask_lambda, masked = 1.0, name != "CoMMLoss"
+
+    def total(z: Tensor) -> Tensor:
+        z, k = z[: len(z) // 2] if masked else z, z[len(z) // 2 :]
+        found = {"aug1_embed": [*z[: len(z) // 2]], "aug2_embed": [*z[len(z) // 2 :]], "prototype": -1}
+        found |= {"mask_out1": [[*k[: len(k) // 2]]], "mask_out2": [[*k[len(k) // 2 :]]]}
+        return loss(found | {"epoch": 0, "max_epochs": 2})["loss"]
+
+    return total
+
+
+def factor_cl(folder: Path, shape: Shape) -> Loss:
+    """Of MultiBench, whose heads are parts of the embeddings here; `released_cases.factor_critics` has the weights."""
+    critics = definitions(
+        folder / "FactorCL/critic_objectives.py", "mlp", "InfoNCECritic", "CLUBInfoNCECritic"
+    )
+    model = definitions(folder / "FactorCL/multibench_model.py", "FactorCLSSL").FactorCLSSL
+    names = "infonce_x1x2 club_x1x2_cond infonce_x1y infonce_x2y infonce_x1x2_cond club_x1x2"
+    d, of, draw = shape[2], SimpleNamespace(backbones=[nn.Identity()] * 2), np.random.default_rng(0)
+    for name in names.split():
+        made = critics.CLUBInfoNCECritic if "club" in name else critics.InfoNCECritic
+        critic = made(*[d * (1 + ("cond" in name))] * 2, HIDDEN, 1, "relu")
+        for p in critic.parameters():
+            p.data = torch.tensor(draw.standard_normal(p.shape) / p.shape[-1] ** 0.5, dtype=torch.float32)
+        start = 0 if name in ("infonce_x1x2", "club_x1x2_cond") else d
+        head = partial(torch.narrow, dim=-1, start=start, length=d)
+        setattr(of, name, critic)
+        setattr(of, f"linears_{name}", head if "y" in name else [head] * 2)
+    return lambda z: model.forward(of, *torch.cat([z[[0, 1, 2, 3]], z[[4, 5, 6, 7]]], -1))
+
+
 # Of Koromilas 2025: the class, what it needs, its options.
 KOROMILAS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "nt_xent": (("NTXent", "accuracy"), {"tau": 0.5}),
@@ -275,9 +310,11 @@ LOSSES: dict[str, Callable[[Path, Shape], Loss]] = {
     made.__name__: made
     for made in (gram, triangle, pmrl, vicreg, barlow_twins, mmcr, frossl, frossl_two_views, emp_ssl)
     + (emp_ssl_port, lejepa, visreg, sem, dsf, info_nce, siglip, dcl, dhel, rince, spectral, byol)
+    + (comm, factor_cl)
 }
 LOSSES |= {name: partial(koromilas, names=names, **more) for name, (names, more) in KOROMILAS.items()}
 LOSSES |= {
+    "inf_masking": partial(comm, file="InfMasking/losses/infmasking_loss.py", name="InfMaskingLoss"),
     "symile_all": partial(symile, negatives="n_squared"),
     "symile_shuffled": partial(symile, negatives="n"),
 }
@@ -340,7 +377,8 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.set_default_device(options.device)
-    Tensor.cuda = lambda x, *_, **__: x  # what released code moves to a GPU stays where it is
+    # what released code moves to a GPU stays where it is
+    Tensor.cuda = nn.Module.cuda = lambda x, *_, **__: x
     warnings.simplefilter("ignore")
     serve(options.released, options.device)
 

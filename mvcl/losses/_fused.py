@@ -57,13 +57,13 @@ def inf_masking(
     """InfMasking: CoMM, and the fusion of all views finds fusions of which random tokens are masked.
 
         1/(m + 3) [ M' + M'' + Σ_i w_i/2 ( nt(z'_i, z''_*) + nt(z''_i, z'_*) ) ],   i = 1, ..., m and *
-        M = mean_i [ r/(2t) v_i - p_i + LSE( p_i, { <q_i, k_tj> / t, <q_i, q_j> / t : j != i, every masking } ) ]
+        M = mean_i [ r/(2t²) v_i - p_i + LSE( p_i, { <q_i, k_tj> / t, <q_i, q_j> / t : j != i, every masking } ) ]
         p_i = <q_i, mean k_i> / t + r/(2t²) v_i,   v_i = q_iᵀ Σ_i q_i
 
     with t the temperature, r the ratio, q = z_* of an augmentation, k_1i, ..., k_Ti its fusions of masked tokens and
-    Σ_i their covariance. v_i is the variance of <q_i, k_ti> over the T maskings: Σ is never formed. Wen 2025 (NeurIPS),
-    from the released code, which has r v_i twice. Ours: the covariance divides by T; the code's entropy penalty, off by
-    default there, is left out.
+    Σ_i their covariance, divided by T. v_i is the variance of <q_i, k_ti> over the T maskings: Σ is never formed. Wen
+    2025 (NeurIPS), as released: the first term of v_i takes it out of -p_i. Ours: `weights` are of the terms of CoMM
+    alone; the code's entropy penalty, off by default there, is left out.
 
     Cost: (4m + 3 + 2T) n² d multiply-adds in the forward pass.
 
@@ -91,15 +91,13 @@ def inf_masking(
     there = None if q.keep is None else jnp.repeat(q.keep, count, axis=0)
     flat = given.reshape(-1, *s.z.shape[1:])
     k = emb.scaled(emb.embedded(flat, s.projected, there, s.axis_name, s.block_size), temperature)
-    t = _checks.scalar("temperature", temperature, s.z.dtype)
     r = _checks.scalar("ratio", ratio, s.z.dtype)
     near = _numerics.inner("and,atnd->atn", q.z, k.z.reshape(given.shape))
-    variance = jnp.var(near, axis=1)  # v / t²
-    positive = near.mean(1) + r / 2 * variance
+    positive = near.mean(1) + r / 2 * jnp.var(near, axis=1)  # the variance is v / t²
     pairs = tuple((a, a * count + i) for a in range(2) for i in range(count))
     others = _lse.across(q, k, pairs, diagonal=False, columns=False)[0].reshape(near.shape)
     energy = lse_union(positive, _numerics.logsumexp(others, axis=1), within[whole])
-    each = emb.mean_where(energy - positive + r * t / 2 * variance, q.keep, s.axis_name, axis=1)
+    each = emb.mean_where(energy - near.mean(1), q.keep, s.axis_name, axis=1)
     return (total + 2 * each.sum()) / (terms + 4)
 
 
@@ -124,17 +122,20 @@ def factor_cl(
     critics: FactorCritics | None = None,
     temperature: ArrayLike = 0.1,
     turn: Literal["embeddings", "critics"] = "embeddings",
+    twice: ArrayLike = 2.0,
     **shared: Unpack[Shared],
 ) -> jax.Array:
     """FactorCL: keep what two views share for their augmentations, and what each has alone.
 
         - I(s1; s2) + C(s1 s1'; s2 s2') - I(u1; u1') - I(u2; u2') + 2 C(u1; u2) - 2 I(u1 u1'; u2 u2')
-        I(x; y) = log n + mean_i [ f(x_i, y_i) - LSE_j f(x_i, y_j) ]
+        I(x; y) = log n + mean_i [ f(x_i, y_i) - LSE_j f(x_j, y_i) ]
         C(x; y) = mean_i f(x_i, y_i) - mean_ij f(x_i, y_j)
 
     over instances i and j, j may be i, each term with a critic f of its own; u1 u1' are both vectors side by side.
-    Liang 2023 (NeurIPS, arXiv 2306.05268), from the released code: I is a lower bound of the information; C (CLUB) an
-    upper one where f maximises I, so that f is held constant here and trained by the other turn. Two views only.
+    Liang 2023 (NeurIPS, arXiv 2306.05268): I is a lower bound of the information; C (CLUB) an upper one where f
+    maximises I, so that f is held constant here and trained by the other turn. Two views only. The released code has
+    each of the six terms once, `twice=1`, a head of each view for each term, and in two of its three files both sides
+    of the second term are s1 s1; s2 s2.
 
     Cost: 6 n² scores.
 
@@ -144,6 +145,7 @@ def factor_cl(
         over, and those of C must be held constant (`jax.lax.stop_gradient`) by the caller in this turn.
       temperature: not for critics.
       turn: "critics": minus the two I of the critics of C, of constant embeddings.
+      twice: factor of the last two terms, which u1 and u2 have both.
       mask: a term is of the instances that have all vectors that it needs.
 
     Returns:
@@ -167,7 +169,8 @@ def factor_cl(
     joint -= _bound(e, critics.shared_club_given, (0, 2), (1, 3), club=True)
     alone = _bound(e, critics.unique1, (4,), (6,)) + _bound(e, critics.unique2, (5,), (7,))
     common = _bound(e, critics.unique_club, (4,), (5,), club=True)
-    return -joint - alone + 2 * common - 2 * _bound(e, critics.unique_given, (4, 6), (5, 7))
+    given = _bound(e, critics.unique_given, (4, 6), (5, 7))
+    return -joint - alone + _checks.scalar("twice", twice, e.z.dtype) * (common - given)
 
 
 def _bound(
@@ -185,10 +188,10 @@ def _bound(
     both = None if x.keep is None or y.keep is None else x.keep & y.keep
     joint = _critics.same_instance(f, x.z, y.z)[0]  # (1, n)
     if not club:
-        energy = lse_union(joint, _critics.against_views(f, x, y)[:, 0])
+        energy = lse_union(joint, _critics.against_views(lambda y, x: f(x, y).T, y, x)[:, 0])
         if both is not None:
             energy = jnp.where(both, energy, 0)
-        number = jnp.maximum(emb.counts(y)[0], 1)
+        number = jnp.maximum(emb.counts(x)[0], 1)
         return jnp.log(number) + emb.mean_where(joint - energy, both, e.axis_name)
     every = _critics.against_views(f, x, y, jnp.sum)[:, 0] + (
         joint if y.keep is None else jnp.where(y.keep, joint, 0)

@@ -135,8 +135,8 @@ def comm(z, mask, temperature=0.1, weights=None):
     return mean(_with_all(z, mask, temperature, weights))
 
 
-@reference(options=[{}, {"turn": "critics"}], coinciding=lambda k, n, d, t: 0)
-def factor_cl(z, mask, temperature=0.1, turn="embeddings", f=None):
+@reference(options=[{}, {"turn": "critics"}, {"twice": 1.0}], coinciding=lambda k, n, d, t: 0)
+def factor_cl(z, mask, temperature=0.1, turn="embeddings", twice=2.0, f=None):
     f = f or (lambda x, y: x @ y / temperature)
 
     def bound(left, right, club=False):
@@ -145,11 +145,11 @@ def factor_cl(z, mask, temperature=0.1, turn="embeddings", f=None):
         both = [i for i in of_x if i in of_y]
         if club:
             return mean(f(x[i], y[i]) for i in both) - mean(f(x[i], y[j]) for i in of_x for j in of_y)
-        return np.log(len(of_y)) + mean(f(x[i], y[i]) - lse(f(x[i], y[j]) for j in of_y) for i in both)
+        return np.log(len(of_x)) + mean(f(x[i], y[i]) - lse(f(x[j], y[i]) for j in of_x) for i in both)
 
     if turn == "critics":
         return -bound([0, 2], [1, 3]) - bound([4], [5])
-    unique = bound([4], [6]) + bound([5], [7]) - 2 * bound([4], [5], True) + 2 * bound([4, 6], [5, 7])
+    unique = bound([4], [6]) + bound([5], [7]) + twice * (bound([4, 6], [5, 7]) - bound([4], [5], True))
     return -bound([0], [1]) + bound([0, 2], [1, 3], True) - unique
 
 
@@ -175,7 +175,7 @@ def inf_masking(z, mask, ratio=1.0, temperature=0.1, weights=None):
             spread = q @ np.cov(k_a[:, i].T, bias=True) @ q
             positive = q @ k_a[:, i].mean(0) / t + ratio / (2 * t**2) * spread
             negatives = [q @ v / t for j in others for v in (*k_a[:, j], z[at, j])]
-            values.append(ratio / (2 * t) * spread - positive + lse([positive, *negatives]))
+            values.append(ratio / (2 * t**2) * spread - positive + lse([positive, *negatives]))
         total, count = total + mean(values), count + 1
     return total / count
 
