@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         xla_convolutions,
     )
     from mvcl.models._norms import NORM_EPS, RUNNING_DECAY, counted, counts_rows
+    from mvcl.models._remat import Remat, in_turn, rematerialised
     from mvcl.models._vit import Transformer, TransformerEncoder, ViT, ViTEncoder
     from mvcl.models._weights import load_weights
 

@@ -11,7 +11,7 @@ import numpy as np
 from flax import nnx
 from jax.typing import DTypeLike
 
-from mvcl.models import _layers, _norms
+from mvcl.models import _layers, _norms, _remat
 
 _INITIAL = {"he_fan_out": _layers.he_fan_out, "kaiming_uniform": _layers.kaiming_uniform}
 _SIZES = (3, 2, 2, 2, 2, 2)  # kernel and stride of the six blocks of EegConv
@@ -48,13 +48,21 @@ class _Residual(nnx.Module):
         )
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        h = nnx.relu(self.bn1(self.conv1(x))).astype(self.dtype)
-        h = self.bn2(self.conv2(h))
-        if self.bottleneck:
-            h = self.bn3(self.conv3(nnx.relu(h).astype(self.dtype)))
-        for layer in self.downsample:
-            x = layer(x)
-        return nnx.relu(h + x).astype(self.dtype)  # the sum is float32, as the norms are
+        def layer(layers: tuple[nnx.Conv, Any], x: jax.Array) -> jax.Array:
+            conv, norm = layers
+            return nnx.relu(norm(conv(x))).astype(self.dtype)
+
+        def last(layers: tuple[Any, ...], h: jax.Array, x: jax.Array) -> jax.Array:
+            conv, norm, *downsample = layers
+            h = norm(conv(h))
+            for resize in downsample:
+                x = resize(x)
+            return nnx.relu(h + x).astype(self.dtype)  # the sum is float32, as the norms are
+
+        layers = [(self.conv1, self.bn1), (self.conv2, self.bn2)]
+        layers += [(self.conv3, self.bn3)] if self.bottleneck else []
+        h = _remat.in_turn(layers[:-1], x, apply=layer)
+        return _remat.in_turn([(*layers[-1], *self.downsample)], h, x, apply=last)
 
 
 class ResNetEncoder(nnx.Module):
@@ -83,12 +91,13 @@ class ResNetEncoder(nnx.Module):
         self.layer1, self.layer2, self.layer3, self.layer4 = stages
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        x = nnx.relu(self.bn1(self.conv1(x))).astype(self.dtype)
-        if self.pools:
-            x = nnx.max_pool(x, (3, 3), (2, 2), padding=((1, 1), (1, 1)))
-        for stage in (self.layer1, self.layer2, self.layer3, self.layer4):
-            for block in stage:
-                x = block(x)
+        def stem(layers: tuple[nnx.Conv, Any], x: jax.Array) -> jax.Array:
+            conv, norm = layers
+            x = nnx.relu(norm(conv(x))).astype(self.dtype)
+            return nnx.max_pool(x, (3, 3), (2, 2), padding=((1, 1), (1, 1))) if self.pools else x
+
+        x = _remat.in_turn([(self.conv1, self.bn1)], x, apply=stem)
+        x = _remat.in_turn([*self.layer1, *self.layer2, *self.layer3, *self.layer4], x)
         return jnp.mean(x, axis=(1, 2), dtype=jnp.float32)
 
 
@@ -188,8 +197,7 @@ class EegConvEncoder(nnx.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         x = x.reshape(x.shape[0], -1, 1)
         x = jnp.where(jnp.isnan(x), 0, x).astype(self.dtype)
-        for block in self.blocks:
-            x = block(x)
+        x = _remat.in_turn(self.blocks, x)
         x = self.readout(x).astype(jnp.float32)
         pooled = jnp.einsum("ntc,ts->nsc", x, _stretches(x.shape[1], self.stretches))
         return pooled.reshape(x.shape[0], self.features)

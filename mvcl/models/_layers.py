@@ -15,7 +15,7 @@ from flax import nnx
 from jax.custom_derivatives import SymbolicZero
 from jax.typing import DTypeLike
 
-from mvcl.models import _norms
+from mvcl.models import _norms, _remat
 
 Norm = Literal["batch", "group"]
 Activation = Literal["relu", "gelu"]
@@ -355,8 +355,11 @@ class ConvNetEncoder(nnx.Module):
         self.norms = nnx.List(norms)
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        for conv, norm in zip(self.convs, self.norms):
-            x = nnx.relu(norm(conv(x))).astype(self.dtype)
+        def layer(layers: tuple[nnx.Conv, Any], x: jax.Array) -> jax.Array:
+            conv, norm = layers
+            return nnx.relu(norm(conv(x))).astype(self.dtype)
+
+        x = _remat.in_turn(list(zip(self.convs, self.norms)), x, apply=layer)
         return jnp.mean(x, axis=(1, 2), dtype=jnp.float32)
 
 

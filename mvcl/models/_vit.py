@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ import numpy as np
 from flax import nnx
 from jax.typing import DTypeLike
 
-from mvcl.models import _layers, _norms
+from mvcl.models import _layers, _norms, _remat
 
 _Initializer = Callable[..., jax.Array]  # (key, shape, dtype)
 _ForSizes = Callable[[int, int], _Initializer]  # (inputs, outputs) of a linear map
@@ -89,20 +89,23 @@ class Block(nnx.Module):
         self.dropouts = nnx.List([_layers.Dropout(rate, rngs=rngs) for _ in range(3)])
 
     def __call__(self, x: jax.Array, there: jax.Array | None = None) -> jax.Array:
-        attended, hidden, added = self.dropouts
-        x = x + attended(self._attention(self.norm1(x), there))
-        inner = self.mlp.fc1(self.norm2(x))
-        quick = self.activation == "quick_gelu"
-        inner = inner * jax.nn.sigmoid(1.702 * inner) if quick else nnx.gelu(inner, approximate=False)
-        return x + added(self.mlp.fc2(hidden(inner)))
+        def attention(layers: tuple[Any, ...], x: jax.Array, there: jax.Array | None) -> jax.Array:
+            norm, attn, attended = layers
+            n, tokens, width = x.shape
+            qkv = attn.qkv(norm(x)).reshape(n, tokens, 3, self.heads, width // self.heads)
+            mask = None if there is None else there[:, None, None, :]
+            found = jax.nn.dot_product_attention(qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2], mask=mask)
+            return x + attended(attn.proj(found.reshape(n, tokens, width)))
 
-    def _attention(self, x: jax.Array, there: jax.Array | None) -> jax.Array:
-        """Self-attention of the tokens that are there; softmax in float32."""
-        n, tokens, width = x.shape
-        qkv = self.attn.qkv(x).reshape(n, tokens, 3, self.heads, width // self.heads)
-        mask = None if there is None else there[:, None, None, :]
-        x = jax.nn.dot_product_attention(qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2], mask=mask)
-        return self.attn.proj(x.reshape(n, tokens, width))
+        def perceptron(layers: tuple[Any, ...], x: jax.Array) -> jax.Array:
+            norm, mlp, hidden, added = layers
+            inner, quick = mlp.fc1(norm(x)), self.activation == "quick_gelu"
+            inner = inner * jax.nn.sigmoid(1.702 * inner) if quick else nnx.gelu(inner, approximate=False)
+            return x + added(mlp.fc2(hidden(inner)))
+
+        attended, *others = self.dropouts
+        x = _remat.in_turn([(self.norm1, self.attn, attended)], x, there, apply=attention)
+        return _remat.in_turn([(self.norm2, self.mlp, *others)], x, apply=perceptron)
 
 
 class ViTEncoder(nnx.Module):
@@ -140,9 +143,7 @@ class ViTEncoder(nnx.Module):
         x = jnp.concatenate([class_token.astype(self.dtype), x], axis=1)
         x = x + positions.astype(self.dtype)
         x = self.norm_pre(x) if hasattr(self, "norm_pre") else x
-        for block in self.blocks:
-            x = block(x)
-        return self.norm(x[:, 0])
+        return self.norm(_remat.in_turn(self.blocks, x)[:, 0])
 
     def _positions(self, height: int, width: int) -> jax.Array:
         """(1, 1 + tokens, width): the positions, those of the patches interpolated to the grid of the image."""
@@ -221,9 +222,7 @@ class TransformerEncoder(nnx.Module):
         summary = jnp.broadcast_to(self.cls_token[...].astype(self.dtype), (x.shape[0], 1, self.features))
         x = jnp.concatenate([summary, x], axis=1)
         there = jnp.pad(there, ((0, 0), (1, 0)), constant_values=True)
-        for block in self.blocks:
-            x = block(x, there)
-        return self.norm(x[:, 0])
+        return self.norm(_remat.in_turn(self.blocks, x, there)[:, 0])
 
 
 @dataclass(frozen=True)

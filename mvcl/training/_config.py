@@ -61,6 +61,11 @@ class Train:
     microbatch: int | None = None
     """Embed this many examples at a time on each device and recompute them in the backward pass. Value and
     gradient are those of the whole batch. None embeds the batch at once."""
+    remat: models.Remat = dataclasses.field(default="none", metadata=_FREE)
+    """What the backward pass computes again in place of keeping it; values, gradients and running statistics stay the
+    same. none: nothing; blocks: the inside of each block of the encoder, a third more FLOPs; full: also that of each
+    layer in turn, half as many more. `mvcl train CONFIG --dry-run` has the memory of each, and an encoder of one's own
+    says its blocks by `models.in_turn`."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Precision of the encoder; auto is bfloat16 on GPU and TPU and float32 on CPU. Parameters and loss are
     always float32."""

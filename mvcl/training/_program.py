@@ -20,6 +20,8 @@ from mvcl.training import _config, _optimizers, _sharding
 from mvcl.training._config import Config, Train
 
 State = dict[str, Any]
+# On CPU this pass removes the barriers before what is computed again, and XLA then keeps it.
+_REMAT = {"xla_disable_hlo_passes": "cse_barrier_expander"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +50,10 @@ class Program:
     chance: Callable[[], jax.Array] | None
     # New moments of the optimiser for some parts of the parameters.
     restart: Callable[[State, tuple[str, ...]], State]
+
+
+def on_cpu(mesh: Mesh) -> bool:
+    return bool(mesh.devices.flat[0].platform == "cpu")
 
 
 def evaluated(state: State) -> tuple[Any, Any]:
@@ -131,7 +137,12 @@ def _built(config: Config, outline: data.Outline, mesh: Mesh) -> Program:
         learner=learner,
         abstract_state=state,
         init=jax.jit(init, out_shardings=sharding),
-        step=jax.jit(step, donate_argnums=0, out_shardings=(sharding, replicated)),
+        step=jax.jit(
+            step,
+            donate_argnums=0,
+            out_shardings=(sharding, replicated),
+            compiler_options=_REMAT if train.remat != "none" and on_cpu(mesh) else None,
+        ),
         views=jax.jit(draw),
         apply=apply,
         head=head,
@@ -144,7 +155,7 @@ def _built(config: Config, outline: data.Outline, mesh: Mesh) -> Program:
 
 def _learner(config: Config, outline: data.Outline, mesh: Mesh) -> methods.Learner:
     """The method with its networks; `ValueError` if it does not take these views."""
-    of_device = jnp.float32 if mesh.devices.flat[0].platform == "cpu" else jnp.bfloat16
+    of_device = jnp.float32 if on_cpu(mesh) else jnp.bfloat16
     dtypes = {"auto": of_device, "float32": jnp.float32, "bfloat16": jnp.bfloat16}
     spec, sizes = outline.spec, [policy.image_size for policy in config.policies]
     return config.method.build(
@@ -188,7 +199,8 @@ def _step(
         padded = examples if examples < rows else None
         given = methods.Batch(batch, partial(draw, state["seed"]), microbatches, padded)
         keyed = partial(objective, key=key) if losses.takes(config.objective).key else objective
-        with models.counted(examples, rows) if examples < rows else nullcontext():
+        counted = models.counted(examples, rows) if examples < rows else nullcontext()
+        with counted, models.rematerialised(config.train.remat):
             return learner.loss(params, state["statistics"], given, keyed)
 
     def step(state: State, batch: dict[str, jax.Array]) -> tuple[State, dict[str, jax.Array]]:
