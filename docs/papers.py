@@ -32,7 +32,7 @@ ORIGINS = ("paper", "released", "ours")
 # Fields that are no settings, by class: what a run costs, what it logs, where it reads, and what it draws.
 COST = {
     "Config": {"mesh", "checkpoint"},
-    "Train": {"seed", "microbatch", "log_every", "evaluate_every", "geometry_every"}
+    "Train": {"seed", "microbatch", "remat", "log_every", "evaluate_every", "geometry_every"}
     | {"threads", "corrupt_limit", "stall_seconds", "peak_tflops"},
     "Checkpoint": {"every_steps", "keep"},
     "Mesh": {"slices", "data", "fsdp"},
