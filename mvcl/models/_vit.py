@@ -62,7 +62,7 @@ class Frozen(nnx.Variable):
 def attend(q: jax.Array, k: jax.Array, v: jax.Array, there: jax.Array | None = None) -> jax.Array:
     """Self-attention (n, tokens, heads, d) to the tokens that are there, (n, tokens); softmax in float32.
 
-    By cuDNN's fused kernel, which keeps no scores, where it takes the arrays: on an NVIDIA GPU from Ampere on, bfloat16,
+    By cuDNN's fused kernel, which keeps no scores, where it takes the arrays: on NVIDIA GPUs from Ampere on, bfloat16,
     with 8 to 128 numbers a head. Its gradient in jax takes an even number of tokens; an odd one is padded. XLA computes
     the others, such as those in float32.
     """

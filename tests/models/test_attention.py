@@ -53,7 +53,8 @@ def test_a_gpu_gets_the_fused_kernel_both_ways(masked, rng, monkeypatch):
 
     text = jax.jit(gradient).trace(*arrays).lower(lowering_platforms=("cuda",)).as_text()
     kernel = "fmhaScaleBiasSoftmax" if masked else "fmhaSoftmax"
-    assert f"{kernel}(" in text and f"{kernel}Backward(" in text
+    assert f"{kernel}(" in text
+    assert f"{kernel}Backward(" in text
     assert masked == ("198x198" in text)  # a mask is of pairs of tokens, scores would be of each head
 
 
@@ -63,7 +64,8 @@ def test_the_fused_kernel_is_for_recent_gpus_and_half_precision(monkeypatch):
         monkeypatch.setattr(jax, "devices", lambda: [device])
         return _vit._fused(jax.ShapeDtypeStruct((1, 4, 2, numbers), dtype))
 
-    assert chosen("9.0", jnp.bfloat16, 64) and chosen("8.0", jnp.bfloat16, 32)
+    assert chosen("9.0", jnp.bfloat16, 64)
+    assert chosen("8.0", jnp.bfloat16, 32)
     refused = [("7.5", jnp.bfloat16, 64), ("gfx90a", jnp.bfloat16, 64), (None, jnp.bfloat16, 64)]
     refused += [("9.0", jnp.float32, 64), ("9.0", jnp.bfloat16, 12), ("9.0", jnp.bfloat16, 192)]
     assert not any(chosen(*case) for case in refused)
