@@ -153,6 +153,39 @@ def geometry(
         print(f"\n{place}")
 
 
+def decompose(
+    of: Opened,
+    *,
+    raw: bool = True,
+    probe: Literal["best", "linear", "network"] = "best",
+    examples: int = 20_000,
+    draws: int = 200,
+    out: Path | None = None,
+) -> None:
+    """Estimate how much of the labels or scores each view tells alone, several in common, and only all together.
+
+    Probes on the features of subsets of views, in bits with intervals, and the parts: unique, shared, synergy, with
+    bounds. Written as .json and .csv; the report of the run shows and draws them.
+
+    Args:
+      raw: Probe the raw views too, where an example has at most 4,096 numbers.
+      probe: A regularised linear probe, a network of two layers, or the better of both on held-out training rows.
+      examples: Most examples of a split, a fixed random sample.
+      draws: Draws of the bootstrap for the intervals.
+      out: The .json file to write; None: RUN/decomposition.json for the newest checkpoint, and no file for another.
+    """
+    if out is not None and out.suffix != ".json":
+        raise ValueError(f"--out must be a .json file, got {out}")
+    run, state, folder = of.open()
+    place = folder and folder / "decomposition.json" if out is None else _buckets.path(out)
+    found = training.decompose(run, state, place, raw=raw, probe=probe, examples=examples, draws=draws)
+    print(f"step {int(state['step'])} of {of.run}")
+    for row, each in found.items():
+        print(f"\n{row}\n\n{each.table()}\n")
+    if place is not None:
+        print(place)
+
+
 def export(of: Opened, *, out: Path = Path("encoder.safetensors")) -> None:
     """Write the encoder's weights as safetensors, under torchvision's (ResNet) or timm's (ViT) names.
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import mvcl
 from mvcl import _configs
 
-_OF_RUN = ("evaluate", "embed", "neighbours", "geometry", "export")
+_OF_RUN = ("evaluate", "embed", "neighbours", "geometry", "decompose", "export")
 # Name -> module.
 COMMANDS = {
     **{"train": "mvcl._commands", **dict.fromkeys(_OF_RUN, "mvcl._of_run")},

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
@@ -79,13 +80,8 @@ def channel_probe(
         "kernel": uniform((d, num_classes), d),
         "bias": uniform((num_classes,), d),
     }
-    n = len(arrays[0][1])
-    size = min(options.batch_size, n)
-    steps = math.ceil(n / size)
-    order = np.full((options.epochs, steps * size), -1)
-    for epoch in order:
-        epoch[:n] = rng.permutation(n)
-    trained = _train(options, weights, *arrays[:2], jnp.asarray(order.reshape(options.epochs, steps, size)))
+    order = orders(len(arrays[0][1]), options, rng)
+    trained = early_stopped(options, _losses, weights, *arrays[:2], order)
     found = np.argmax(np.asarray(_logits(trained, arrays[2][0])), axis=1)
     right, answers = found == test[1], np.asarray(test[1])
     return float(np.mean([right[answers == c].mean() for c in np.unique(answers)]))
@@ -96,39 +92,49 @@ def _logits(weights: dict[str, jax.Array], x: jax.Array) -> jax.Array:
     return combined @ weights["kernel"] + weights["bias"][None]
 
 
-@partial(jax.jit, static_argnums=0)
-def _train(
+def _losses(weights: dict[str, jax.Array], x: jax.Array, y: jax.Array) -> jax.Array:
+    return optax.softmax_cross_entropy_with_integer_labels(_logits(weights, x), y)
+
+
+def orders(rows: int, options: ChannelProbe, rng: np.random.Generator) -> jax.Array:
+    """(epochs, steps, rows of a step) random orders of the rows, -1 for no row."""
+    size = min(options.batch_size, rows)
+    order = np.full((options.epochs, math.ceil(rows / size) * size), -1)
+    for epoch in order:
+        epoch[:rows] = rng.permutation(rows)
+    return jnp.asarray(order.reshape(options.epochs, -1, size))
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def early_stopped(
     options: ChannelProbe,
-    weights: dict[str, jax.Array],
+    losses: Callable[[Any, jax.Array, jax.Array], jax.Array],
+    weights: Any,
     train: tuple[jax.Array, jax.Array],
     valid: tuple[jax.Array, jax.Array],
     order: jax.Array,
-) -> dict[str, jax.Array]:
-    """The weights after training; `order` is (epochs, steps, rows), -1 for no row."""
+) -> Any:
+    """The weights after training on a loss of each row, in these `orders`."""
     rule = optax.adamw(options.learning_rate, weight_decay=options.weight_decay)
 
-    def loss(weights: dict[str, jax.Array], x: jax.Array, y: jax.Array, where: jax.Array) -> jax.Array:
-        values = optax.softmax_cross_entropy_with_integer_labels(_logits(weights, x), y)
+    def of_rows(weights: Any, rows: jax.Array) -> jax.Array:
+        values, where = losses(weights, train[0][rows], train[1][rows]), rows >= 0
         return jnp.sum(values * where) / jnp.maximum(where.sum(), 1)
 
-    def of_rows(weights: dict[str, jax.Array], rows: jax.Array) -> jax.Array:
-        return loss(weights, train[0][rows], train[1][rows], rows >= 0)
-
-    def epoch(state: Any, rows: jax.Array) -> tuple[Any, None]:
-        current, best, lowest, waited = state
-        moved = descend(rule, of_rows, current, (rows,))
-        stopped = waited >= options.patience
-        current = jax.tree.map(lambda old, new: jnp.where(stopped, old, new), current, moved)
-        value = loss(current[0], *valid, jnp.ones(len(valid[1])))
-        better = (value <= lowest) & ~stopped
+    def epoch(state: Any) -> Any:
+        number, current, best, lowest, waited = state
+        current = descend(rule, of_rows, current, (order[number],))
+        value = jnp.mean(losses(current[0], *valid))
+        better = value <= lowest
         best = jax.tree.map(lambda old, new: jnp.where(better, new, old), best, current[0])
-        waited = jnp.where(stopped, waited, jnp.where(better, 0, waited + 1))
-        return (current, best, jnp.where(better, value, lowest), waited), None
+        lowest = jnp.where(better, value, lowest)
+        return number + 1, current, best, lowest, jnp.where(better, 0, waited + 1)
 
-    start = ((weights, rule.init(weights)), weights, jnp.inf, 0)
-    (current, best, _, waited), _ = jax.lax.scan(epoch, start, order)
-    stopped = waited >= options.patience
-    return jax.tree.map(lambda a, b: jnp.where(stopped, a, b), best, current[0])
+    start = (0, (weights, rule.init(weights)), weights, jnp.inf, 0)
+    _, (last, _), best, _, waited = jax.lax.while_loop(
+        lambda state: (state[0] < len(order)) & (state[-1] < options.patience), epoch, start
+    )
+    return jax.tree.map(lambda a, b: jnp.where(waited >= options.patience, a, b), best, last)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

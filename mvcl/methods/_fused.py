@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
 from mvcl import _checks, augment, losses, models
@@ -131,6 +132,13 @@ class FusedLearner(Learner):
         whole = inputs.get("present", jnp.ones((n, self.k), bool))
         alone = jnp.broadcast_to(jnp.eye(self.k, dtype=bool)[:, None], (self.k, n, self.k))
         return jnp.repeat(jnp.concatenate([alone, whole[None]]), self.options.tokens, axis=2)
+
+    def of_subsets(self, params: Any, statistics: Any, inputs: Inputs, subsets: np.ndarray) -> jax.Array:
+        """(s, n, features): the fusions of those of the given views that are there, of each of the (s, k) subsets."""
+        nets = models.eval_view(self.network(params, statistics))
+        here = inputs.get("present", np.ones((len(inputs["views"][0]), self.k), bool))
+        there = jnp.asarray(subsets)[:, None] & here[None]
+        return nets(inputs["views"], jnp.repeat(there, self.options.tokens, axis=2))
 
     def _augmented(self, batch: Batch, side: int, key: jax.Array) -> tuple[jax.Array, ...]:
         inputs, change = batch.inputs, self.options.augmentation

@@ -42,5 +42,12 @@ if TYPE_CHECKING:
         volume_recall_at,
         weighted_knn,
     )
+    from mvcl.metrics._partial import (
+        Parts,
+        information_bounds,
+        information_parts,
+        table_information,
+        union_information,
+    )
 
 __getattr__, __dir__, __all__ = _lazy.exports(__name__)

@@ -277,6 +277,33 @@ _GEOMETRY = (  # title, plot, text in place of it, and note
 
 
 @rc_context(_STYLE)
+def parts(rows: Mapping[str, Mapping[str, Any]]) -> Markup:
+    """A bar of the parts of each row's information, and below it each part: estimate and 95 % interval, and a thin line
+    between its bounds; dashed the entropy of the labels."""
+    lines = sum(1 + len(of["parts"]) for of in rows.values())
+    figure = Figure(figsize=(6.4, 0.8 + 0.26 * lines))
+    axes, ends = figure.add_subplot(), []
+    names: list[str] = []
+    for name, of in rows.items():
+        numbers = of["numbers"].loc[of["parts"]]
+        left = numbers["value"].cumsum() - numbers["value"]
+        colors = [LINES[i % len(LINES)] for i in range(len(left))]
+        axes.barh(len(names), numbers["value"], left=left, color=colors, height=0.75)
+        ends.append(f"{name} {numbers['value'].sum():.3f} bits")
+        for i, (color, part) in enumerate(zip(colors, numbers.itertuples(index=False)), len(names) + 1):
+            axes.plot([part.least, part.most], [i, i], color=color, linewidth=1)
+            axes.plot([part.low, part.high], [i, i], color=color, linewidth=4, alpha=0.5)
+            axes.plot(part.value, i, color=color, marker=MARKERS[(i - len(names) - 1) % len(MARKERS)])
+        if of["entropy"] is not None:
+            axes.axvline(of["entropy"], color=INK, linestyle=_DASHES, linewidth=1.1)
+        names += [name, *of["parts"]]
+    axes.set(xlabel="bits", ylim=(len(names) - 0.4, -0.6))
+    axes.set_yticks(range(len(names)), names)
+    axes.grid(axis="y", visible=False)
+    return _plot(figure, f"Bits that the views tell alone, in common and only together; {', '.join(ends)}")
+
+
+@rc_context(_STYLE)
 def scatter(points: np.ndarray, labels: np.ndarray, alt: str) -> Markup:
     """Scatter plot of (n, 2) points, with a pair of colour and marker per class."""
     figure = Figure(figsize=(5.4, 4.6))

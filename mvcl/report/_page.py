@@ -86,6 +86,7 @@ def _one_run(run: Run, name: str) -> dict[str, object]:
         "weights": _weights(run) if "weights" in run.refreshes else None,
         "clusters": _clusters(run, run.embeddings[1]) if run.refreshes and run.embeddings else None,
         "geometry": _geometry(run.geometry) if run.geometry else None,
+        "decomposition": _decomposition(run.decomposition) if run.decomposition else None,
         "embeddings": _embeddings(*run.embeddings) if run.embeddings else None,
     }
 
@@ -195,6 +196,17 @@ def _geometry(geometry: Mapping[str, Any]) -> dict[str, object]:
         parts.append((f"At the {name}", _compare.of_frame(name, frame, ".4g"), _figures.geometry(of, name)))
     about = "Embeddings of each view of {examples} examples of {split} at step {step}. "
     return {"about": about.format(**geometry), "parts": parts}
+
+
+def _decomposition(found: Mapping[str, Any]) -> dict[str, object]:
+    """A plot of all rows, and a table of each with how it was measured."""
+    tables = []
+    for name, of in found["rows"].items():
+        frame = of["numbers"].rename(columns=lambda column: column.replace("_", " "))
+        tables.append((_compare.of_frame(name, frame, ".3f"), of["protocol"]))
+    parts = next(iter(found["rows"].values()))["parts"]
+    key = _figures.legend(parts)
+    return {"step": found["step"], "plot": _figures.parts(found["rows"]), "key": key, "tables": tables}
 
 
 def _embeddings(features: np.ndarray, labels: np.ndarray, names: Sequence[str]) -> dict[str, object]:

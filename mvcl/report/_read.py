@@ -43,6 +43,7 @@ class Run:
     view_names: Sequence[str] = ()
     time: str = ""  # of the training, and its phases
     geometry: dict[str, Any] | None = None  # as `_geometry` returns it
+    decomposition: dict[str, Any] | None = None  # as `_decomposition` returns it
 
 
 def read_run(path: Path) -> Run:
@@ -51,7 +52,7 @@ def read_run(path: Path) -> Run:
         raise ValueError(f"run_dirs must be folders that `mvcl train` has written, got {str(path)!r}")
     train = "repeat mvcl train with the run's config and the same --workdir to write it"
     embed = f"run: mvcl embed {path} --split test --out {path / 'embeddings.npz'}"
-    measure = f"run: mvcl geometry {path}"
+    measure, split = (f"run: mvcl {command} {path}" for command in ("geometry", "decompose"))
     found: dict[str, Any] = {}
     missing = []
     expected = ["config.json", "metrics.jsonl", "evaluation.json", "embeddings.npz"]
@@ -65,6 +66,7 @@ def read_run(path: Path) -> Run:
         ("embeddings", "embeddings.npz", _embeddings, "The plot of the test embeddings", embed),
         ("refreshes", "refresh.jsonl", _refreshes, "The weights of the views", train),
         ("geometry", "geometry.json", _geometry, "The geometry of the embeddings", measure),
+        ("decomposition", "decomposition.json", _decomposition, "What the views tell", split),
         ("time", "time.json", _time, "The wall time", train),
     ):
         file = path / name
@@ -227,3 +229,24 @@ def _geometry(file: Path) -> dict[str, Any]:
     if not outputs:
         raise ValueError("it has no outputs")
     return {name: kind(content[name]) for name, kind in _GEOMETRY.items()} | {"outputs": outputs}
+
+
+def _decomposition(file: Path) -> dict[str, Any]:
+    """The `step` of a decomposition.json, and its `rows`: of each its `protocol`, the names of its `parts`, the
+    `entropy` of the labels or None, and `numbers`, a frame of what `evaluation.Estimate` has by subset and part."""
+    content, rows = _files.read_json(file), {}
+    for name, of in content["rows"].items():
+        numbers = pd.DataFrame.from_dict(of["numbers"], orient="index", dtype=float)
+        entropy = None if of["entropy"] is None else float(of["entropy"])
+        parts = [str(part) for part in of["parts"]]
+        if not np.isfinite(numbers.loc[parts].to_numpy()).all():
+            raise ValueError(f"the parts of {name} must be finite")
+        rows[str(name)] = {
+            "parts": parts,
+            "entropy": entropy,
+            "numbers": numbers,
+            "protocol": str(of["protocol"]),
+        }
+    if not rows:
+        raise ValueError("it has no rows")
+    return {"step": int(content["step"]), "rows": rows}

@@ -33,7 +33,7 @@ def test_score_is_the_mean_recall(rng, monkeypatch):
     found = []
     logits = _channels._logits
     monkeypatch.setattr(_channels, "_logits", lambda w, x: found.append(logits(w, x)) or found[-1])
-    monkeypatch.setattr(_channels, "_train", lambda options, weights, *rest: weights)
+    monkeypatch.setattr(_channels, "early_stopped", lambda options, losses, weights, *rest: weights)
     score = evaluation.channel_probe(train, train, (x[kept], y[kept]), num_classes=3)
     np.testing.assert_allclose(score, balanced_accuracy_score(y[kept], np.argmax(found[-1], axis=1)))
 
@@ -68,11 +68,9 @@ def test_stops_early_with_the_best_weights(rng):
         losses.append(float(loss(weights, *wrong)))
     best = next(e for e in range(4) if min(losses[e + 1 : e + 1 + patience]) > losses[e])
     assert best + patience < 5
-    for found, expected in (
-        (_channels._train(options, start, (x, y), wrong, order), after[best]),
-        # No stop: the last weights, not the best.
-        (_channels._train(dataclasses.replace(options, patience=100), start, (x, y), wrong, order), weights),
-    ):
+    patient = dataclasses.replace(options, patience=100)  # no stop: the last weights, not the best
+    for how, expected in ((options, after[best]), (patient, weights)):
+        found = _channels.early_stopped(how, _channels._losses, start, (x, y), wrong, order)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), found, expected)
 
 

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from run_pages import drawn, edit, measured, write_geometry, write_refreshes, write_run
+from run_pages import drawn, edit, measured, write_decomposition, write_geometry, write_refreshes, write_run
 
 
 @pytest.fixture
@@ -21,6 +21,7 @@ def run(make_run):
 def whole(tmp_path_factory):
     """A run with all files, on tables of two kinds, and its page, drawn once."""
     run = write_refreshes(write_geometry(write_run(tmp_path_factory.mktemp("whole") / "run", k=2)))
+    write_decomposition(run)
     edit(run, "evaluation.json", lambda c: c.update(warnings=["the features have collapsed"]))
     (run / "time.json").write_text(json.dumps({"training": 3000.0, "evaluating": 600.0, "compiling": 400.0}))
     return run, drawn(run, out=run.parent / "new" / "report.html")

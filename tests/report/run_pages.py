@@ -154,6 +154,22 @@ def write_geometry(path, k=3):
     return path
 
 
+def write_decomposition(path):
+    """The file that `mvcl decompose` writes, with invented numbers."""
+    numbers = {
+        "left": [1.0, 0.9, 1.1],
+        "left + right": [2.0, 1.9, 2.1],
+        "unique left": [0.5, 0.4, 0.6, 0.0, 1.0, 0.0, 1.1],
+        "synergy": [1.5, 1.4, 1.6, 1.0, 2.0, 0.9, 2.1],
+    }
+    columns = evaluation.Estimate._fields
+    found = {"parts": ["unique left", "synergy"], "entropy": 2.5, "protocol": "Bits of labels"}
+    found["numbers"] = {name: dict(zip(columns, row)) for name, row in numbers.items()}
+    content = {"step": 400, "rows": {"trained encoder": found, "raw views": found | {"entropy": None}}}
+    (path / "decomposition.json").write_text(json.dumps(content))
+    return path
+
+
 def write_refreshes(run, looks=None):
     """Of two views, at three steps, one line cut short."""
     if looks is None:

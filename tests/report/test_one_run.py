@@ -9,7 +9,7 @@ from base64 import b64decode
 import numpy as np
 import pytest
 from PIL import Image
-from run_pages import edit, page_of, write_geometry, write_refreshes
+from run_pages import edit, page_of, write_decomposition, write_geometry, write_refreshes
 
 from mvcl.report import _read, write_report
 
@@ -18,8 +18,13 @@ SECTIONS = ["Evaluation", "Curves", "Views", "Test embeddings", "Configuration"]
 
 def test_all_sections_are_in_order(whole):
     expected = ["Warnings", "Evaluation", "Curves", "Wall time", "Views", "Weights of the pairs"]
-    expected += ["Each view over time", "Pairs of views over time", "Geometry of the views", *SECTIONS[-2:]]
-    assert whole[1].titles == expected
+    expected += [
+        "Each view over time",
+        "Pairs of views over time",
+        "Geometry of the views",
+        "What the views tell",
+    ]
+    assert whole[1].titles == [*expected, *SECTIONS[-2:]]
 
 
 def test_evaluation_and_config_are_tables(whole):
@@ -79,6 +84,14 @@ def test_geometry_tables_and_plots(whole):
             assert sum(alt.startswith(title) and f"at the {output}" in alt for alt in page.plots) == 1
 
 
+def test_decomposition_is_a_bar_and_a_table_of_each_row(whole):
+    page = whole[1]
+    assert ["synergy", "1.500", "1.400", "1.600", "1.000", "2.000", "0.900", "2.100"] in page.rows
+    assert ["left + right", "2.000", "1.900", "2.100", *["–"] * 4] in page.rows
+    assert any("trained encoder 2.000 bits, raw views 2.000 bits" in alt for alt in page.plots)
+    assert "what only several together tell" in page.text
+
+
 def test_images_equal_the_arrays(whole):
     """Row i, column j of the grid is view j of example i, pixel by pixel."""
     images = [image for image in whole[1].all("img") if image.get("class") == "sharp"]
@@ -135,6 +148,7 @@ def test_a_run_in_progress_misses_nothing(run, tmp_path):
           for value in ([1, 2], 1, [], [["a"]], [[1.5, 2]])),
         ("geometry.json", {"outputs": {}}),
         ("geometry.json", {"step": None}),
+        ("decomposition.json", {"rows": {}}),
     ],
 )  # fmt: skip
 def test_content_that_does_not_fit_is_named(run, tmp_path, name, content):
@@ -143,7 +157,7 @@ def test_content_that_does_not_fit_is_named(run, tmp_path, name, content):
     elif name.endswith("npz"):
         np.savez(run / name, **(dict(np.load(run / name)) | content))
     else:
-        (write_geometry(run) / "time.json").write_text("{}")
+        (write_geometry(write_decomposition(run)) / "time.json").write_text("{}")
         edit(run, name, lambda c: c.update(content))
     page = page_of(run, out=tmp_path / "r.html")
     assert f"{name} cannot be read (" in page.text

@@ -55,6 +55,20 @@ def test_the_spectrum_and_the_heat_map_equal_the_numbers():
     assert ">1.0<" in cosines  # the density of all negatives in half of [-1, 1]
 
 
+def test_the_bar_of_parts_is_as_long_as_their_sum():
+    columns = ["value", "low", "high", "least", "most"]
+    numbers = pd.DataFrame([[1.0, 0.9, 1.1, 0, 2], [3.0, 3.0, 3.0, 0, 4]], ["a", "b"], columns)
+    svg = _figures.parts({"row": {"parts": ["a", "b"], "entropy": None, "numbers": numbers}})
+    ends = []
+    for color in _figures.LINES[:2]:
+        bar = re.search(rf'<path d="([^"]*)"[^>]*fill: {color}', svg)[1]
+        ends.append(np.array(re.findall(r"[ML] ([\d.]+) ", bar), float)[[0, 1]])
+    (start, middle), (begin, end) = ends
+    np.testing.assert_allclose(
+        [begin - start, end - start], [middle - start, 4 * (middle - start)], rtol=1e-3
+    )
+
+
 @pytest.mark.parametrize("name", ["whole", "two_by_three"])
 def test_a_page_loads_nothing_and_is_complete(name, request):
     """Its ids are unique, its pictures have texts, and every colour of a plot has a variable for dark pages."""

@@ -1,0 +1,277 @@
+"""How much of what is predictable is in each view alone, in several, and only in all together."""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+from mvcl import metrics
+from mvcl._progress import track
+from mvcl.evaluation._outputs import held_out, outputs
+
+Subset = tuple[str, ...]
+_EVERY = 6  # views of which all subsets are probed
+_LEAST = 30  # rows to test, and half of those to fit
+_DRAWS = 50  # of the bootstrap, for the estimates of parts
+_ENTRIES = 400_000  # of the tables of these draws
+_CELLS = (3, 24)  # rows of a table, at least and at most
+
+
+class Estimate(NamedTuple):
+    """A number in bits with its 95 % interval; a part also with its bounds, NaN for an information.
+
+    Attributes:
+      least, most: the bounds of every decomposition without negative parts, of the informations as estimated.
+      outer_low, outer_high: the lower end of the interval of `least`, the upper end of that of `most`.
+    """
+
+    value: float
+    low: float
+    high: float
+    least: float = math.nan
+    most: float = math.nan
+    outer_low: float = math.nan
+    outer_high: float = math.nan
+
+
+@dataclasses.dataclass(frozen=True)
+class Decomposition:
+    """What views tell of labels or scores, in bits."""
+
+    names: tuple[str, ...]
+    """Of the views."""
+    entropy: float | None
+    """Of the labels of the test rows; None for scores."""
+    informations: dict[Subset, Estimate]
+    """Of the subsets of views."""
+    parts: dict[str, Estimate]
+    """`unique VIEW`, `shared` and `synergy`, which add up to the information of all views."""
+    beyond_pairs: Estimate | None
+    """Of three or more views, what no two of them tell: at most so much."""
+    protocol: str
+    """How it was measured."""
+
+    def frame(self) -> pd.DataFrame:
+        """The numbers of each subset, `a + b`, and part by name."""
+        named = {" + ".join(subset): x for subset, x in self.informations.items()} | self.parts
+        named |= {} if self.beyond_pairs is None else {"beyond pairs": self.beyond_pairs}
+        return pd.DataFrame.from_dict(named, orient="index", columns=Estimate._fields)
+
+    def table(self) -> str:
+        """The numbers as text, and how they were measured; no final newline."""
+        shown = {"bits": self.frame()["value"].map("{:.3f}".format)}
+        for title, ends in {"95 %": 1, "bounds": 3, "bounds, 95 %": 5}.items():
+            pairs = self.frame().iloc[:, ends : ends + 2].itertuples(index=False)
+            shown[title] = ["" if low != low else f"{low:.3f} to {high:.3f}" for low, high in pairs]
+        return f"{pd.DataFrame(shown).to_string()}\n\n{self.protocol}"
+
+
+def subsets(names: Sequence[str]) -> list[Subset]:
+    """The subsets of views that `decompose` probes: all of up to 6 views, else those of one, two, all but one, all."""
+    sizes = range(1, len(names) + 1) if len(names) <= _EVERY else (1, 2, len(names) - 1, len(names))
+    return [s for size in sizes for s in itertools.combinations(names, size)]
+
+
+def decompose(
+    train: Mapping[Any, ArrayLike],
+    test: Mapping[Any, ArrayLike],
+    labels: tuple[ArrayLike, ArrayLike],
+    *,
+    present: tuple[ArrayLike | None, ArrayLike | None] = (None, None),
+    probe: Literal["best", "linear", "network"] = "best",
+    draws: int = 200,
+    seed: int = 0,
+) -> Decomposition:
+    """What each subset S of views tells of labels or scores, and its parts: unique, shared, synergy; in bits.
+
+        labels   I(S) = H(labels) - cross-entropy of a probe of S     scores   I(S) = -1/2 log2(1 - R²)
+
+    on test rows, at least 0 and at least that of a part of S. Of labels it is a lower bound of the mutual information,
+    in expectation: what these probes read of these features. Of scores it is one if their law is normal, and exact if
+    all are jointly Gaussian. The parts are `metrics.information_parts` of these numbers: of labels BROJA, by the
+    probabilities of the probes, of scores the minimum mutual information; `metrics.information_bounds` need neither.
+    The parts are of what probes read: one that reads all views together better than each alone makes synergy. Compare
+    `linear` with `network`.
+
+    A probe is the better, on a held-out fifth of the training rows, of a regularised linear one and a network of two
+    layers. Intervals are those of bootstrap draws of the test rows, the same for all subsets, of estimates of parts 50
+    draws. They do not have the spread over training rows, and of a number near 0, which is cut there, they are rough.
+
+    Args:
+      train, test: features (n, d) by the name of a view; and, by a tuple of names, of several views, where these are
+        not the features of each side by side, as of a network that fuses views.
+      labels: (n,) of train and test: floating numbers are scores, whole numbers and texts classes.
+      present: (n, k) bool of train and test, False where a view is missing. A probe is fitted on the rows that have its
+        views; all are tested on the rows that have every view.
+      probe: `linear` or `network` to use this one only.
+      draws: of the bootstrap.
+      seed: of held-out rows, first weights, orders and draws.
+
+    Raises:
+      ValueError: fewer than two views, too few rows, labels of one kind, or arrays that do not fit.
+    """
+    known = tuple({_subset(key): np.asarray(x, np.float32) for key, x in of.items()} for of in (train, test))
+    names = tuple(dict.fromkeys(name for key in known[0] for name in key))
+    if len(names) < 2 or draws < 2:
+        raise ValueError(f"decompose needs at least 2 views and 2 draws, got {len(names)} and {draws}")
+    (y, answers), classes = _targets(labels)
+    here, there = (_present(of, len(t), len(names)) for of, t in zip(present, (y, answers)))
+    whole = np.all(there, axis=1)
+    chosen, held = subsets(names), held_out(y, classes, seed)
+    x, z = (_features(of, chosen, len(t)) for of, t in zip(known, (y, answers)))
+    width = max(of.shape[1] for of in x.values())
+    found = {}
+    for subset in track(chosen, "probes", len(chosen), "subsets of views"):
+        rows = here[:, [names.index(name) for name in subset]].all(1)
+        if rows.sum() < 2 * _LEAST or whole.sum() < _LEAST or not held[rows].any():
+            few = f"{rows.sum()} that have {' + '.join(subset)} and {whole.sum()} that have all views"
+            raise ValueError(
+                f"decompose needs at least {2 * _LEAST} training and {_LEAST} test rows, got {few}; use more"
+            )
+        given = x[subset][rows], y[rows], held[rows]
+        found[subset] = outputs(given, z[subset][whole], classes=classes, width=width, probe=probe, seed=seed)
+    kind = {"best": "linear or network, the better on a held-out fifth"}.get(probe, probe)
+    part = "" if whole.all() else f" with all views, of {len(whole)}"
+    measure = "labels: entropy minus cross-entropy" if classes else "scores: -1/2 log2(1 - R²)"
+    named = "BROJA (Bertschinger 2014)" if classes else "the minimum mutual information (Barrett 2015)"
+    how = (
+        f"Bits of {measure} of probes ({kind}) of {len(y)} training rows on {whole.sum()} test rows{part}. Intervals: "
+        f"{draws} bootstrap draws of test rows. Parts: {named}; bounds: of every decomposition without negative parts "
+        "(Williams and Beer 2010)."
+    )
+    weights = np.random.default_rng(seed).multinomial(
+        whole.sum(), np.full(whole.sum(), 1 / whole.sum()), draws
+    )
+    weights = np.vstack([np.ones(whole.sum()), weights]) / whole.sum()  # the rows themselves first
+    return _decomposed(names, found, weights, answers[whole], classes, how)
+
+
+def _subset(key: Any) -> Subset:
+    return (key,) if isinstance(key, str) else tuple(key)
+
+
+def _targets(labels: tuple[ArrayLike, ArrayLike]) -> tuple[list[np.ndarray], int]:
+    """Class numbers and how many classes; or scores of mean 0 and deviation 1 in training, and 0."""
+    y, answers = (np.asarray(of) for of in labels)
+    if y.ndim != 1 or answers.ndim != 1:
+        raise ValueError(f"labels must be (n,) of train and test, got {y.shape} and {answers.shape}")
+    scores, known = y.dtype.kind == "f", np.unique(y)
+    if scores and not (np.isfinite(y).all() and np.isfinite(answers).all()):
+        raise ValueError("scores must be finite, got NaN or infinity")
+    if len(known) < 2 or len(np.unique(answers)) < 2:
+        what = "decompose needs labels or scores"
+        raise ValueError(
+            f"{what} of at least 2 values, in train and in test; there is one, or none are known"
+        )
+    if scores:
+        return [((of - y.mean()) / y.std()).astype(np.float32) for of in (y, answers)], 0
+    if (new := np.setdiff1d(answers, known)).size:
+        raise ValueError(
+            f"labels of test must be classes of train, which has no {', '.join(map(str, new[:5]))}"
+        )
+    return [np.searchsorted(known, of).astype(np.int32) for of in (y, answers)], len(known)
+
+
+def _present(given: ArrayLike | None, rows: int, k: int) -> np.ndarray:
+    found = np.ones((rows, k), bool) if given is None else np.asarray(given, bool)
+    if found.shape != (rows, k):
+        raise ValueError(f"present must be ({rows}, {k}), got {found.shape}")
+    return found
+
+
+def _features(known: dict[Subset, np.ndarray], chosen: Iterable[Subset], n: int) -> dict[Subset, np.ndarray]:
+    """(n, d) features of each subset."""
+    for key, x in known.items():
+        if x.ndim != 2 or len(x) != n:
+            raise ValueError(f"features of {' + '.join(key)} must be ({n}, d), got {x.shape}")
+    found = {}
+    for subset in chosen:
+        if subset not in known and (lacks := [name for name in subset if (name,) not in known]):
+            raise ValueError(f"there must be features of {lacks[0]} or of {' + '.join(subset)}, got neither")
+        found[subset] = known[subset] if subset in known else np.hstack([known[name,] for name in subset])
+    return found
+
+
+def _decomposed(
+    names: Subset,
+    found: Mapping[Subset, np.ndarray],
+    weights: np.ndarray,
+    y: np.ndarray,
+    classes: int,
+    how: str,
+) -> Decomposition:
+    """Of the outputs of probes; row 0 of the weights of test rows are the rows themselves."""
+    rests = [tuple(other for other in names if other != name) for name in names]
+    values, entropy = _informations(found, weights, y, classes)
+    alone, without = (
+        np.stack([values[s] for s in of], axis=-1) for of in ([(name,) for name in names], rests)
+    )
+    whole, tables = values[names], {}
+    if classes:
+        weights = weights[: 1 + _DRAWS]
+        of_views = [_table(found[name,], weights, y, classes, len(names)) for name in names]
+        others = of_views[::-1]  # of two views
+        if len(names) > 2:
+            others = [_table(found[rest], weights, y, classes, 2) for rest in rests]
+        tables = {"tables": of_views, "others": others}
+    low, high = metrics.information_bounds(alone, without, whole)
+    estimated = metrics.information_parts(*(of[: len(weights)] for of in (alone, without, whole)), **tables)
+    parts = {
+        f"unique {name}": _estimate(*(of.unique[:, i] for of in (estimated, low, high)))
+        for i, name in enumerate(names)
+    }
+    parts |= {
+        name: _estimate(*(getattr(of, name) for of in (estimated, low, high)))
+        for name in ("shared", "synergy")
+    }
+    beyond = None
+    if len(names) > 2:
+        pairs = np.max([values[s] for s in itertools.combinations(names, 2)], axis=0)
+        beyond = _estimate(np.maximum(whole - pairs, 0))
+    informations = {subset: _estimate(x) for subset, x in values.items()}
+    return Decomposition(names, entropy, informations, parts, beyond, how)
+
+
+def _estimate(values: np.ndarray, *bounds: np.ndarray) -> Estimate:
+    """Of nats of the rows themselves, the first, and of draws of them."""
+    ends = [values[0], *np.quantile(values[1:], [0.025, 0.975])]
+    if bounds:
+        ends += [of[0] for of in bounds] + [np.quantile(of[1:], q) for of, q in zip(bounds, (0.025, 0.975))]
+    return Estimate(*(float(x) / math.log(2) for x in ends))
+
+
+def _informations(
+    found: Mapping[Subset, np.ndarray], weights: np.ndarray, y: np.ndarray, classes: int
+) -> tuple[dict[Subset, np.ndarray], float | None]:
+    """Nats of each subset at each draw; and the entropy of the labels in bits."""
+    values: dict[Subset, np.ndarray] = {}
+    frequency = weights @ (y[:, None] == np.arange(classes))
+    entropy = -np.sum(frequency * np.log(np.maximum(frequency, 1e-300)), axis=1)
+    entropy[1:] += (
+        entropy[0] - entropy[1:].mean()
+    )  # that of a draw is too low by about as much as that of the rows
+    variance = weights @ y.astype(float) ** 2 - (weights @ y) ** 2
+    for subset in sorted(found, key=len):
+        of = found[subset]
+        if classes:
+            own = entropy + weights @ of[np.arange(len(y)), y]
+        else:
+            own = -0.5 * np.log(np.maximum(weights @ (of - y) ** 2, 1e-12) / variance)
+        inner = [values[s] for s in values if set(s) < set(subset)]
+        values[subset] = np.max([np.zeros_like(own), own, *inner], axis=0)
+    return {s: values[s] for s in found}, float(entropy[0]) / math.log(2) if classes else None
+
+
+def _table(found: np.ndarray, weights: np.ndarray, y: np.ndarray, classes: int, sources: int) -> np.ndarray:
+    """(draws, cells, classes): joint probabilities of the classes and of cells of the probabilities of a probe."""
+    most = int((_ENTRIES / (len(weights) * classes)) ** (1 / sources))
+    cells = metrics.k_means(np.exp(found), min(max(most, _CELLS[0]), _CELLS[1]), starts=1)[0]
+    joint = np.exp(found)[:, None] * (cells[:, None] == np.arange(cells.max() + 1))[..., None]
+    table = np.einsum("bn,nmc->bmc", weights, joint, optimize=True)
+    frequency = weights @ (y[:, None] == np.arange(classes))
+    return table * (frequency / np.maximum(table.sum(1), 1e-300))[:, None]
