@@ -50,6 +50,9 @@ class Policy:
     crop_ratio; 0: random resized crops."""
     center_fraction: float = 0.875
     """Side of the central crop, as a share of the image's shorter side."""
+    exact_crops: bool = False
+    """Random crops of images of different sizes, made on the host, are of the whole image, as Pillow's; else of an
+    image that is first reduced by whole numbers, where 3 pixels are left for one of the crop along each side."""
     flip_probability: float = 0.5
     """Probability of a horizontal flip."""
     rand_augment_ops: int = 0

@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from PIL import Image
 
-from mvcl.augment import _colour, _geometry
+from mvcl.augment import _colour, _geometry, _resample
 from mvcl.augment._policy import Policy
+from mvcl.augment._resample import Box, Encoded
 
 DrawnViews = jax.Array | tuple[jax.Array, ...]
 """(n, k, height, width, channels), or where sizes differ a tuple of k arrays (n, height, width, channels)."""
@@ -257,35 +257,47 @@ def by_shape(function: Callable[[jax.Array], jax.Array], views: DrawnViews) -> j
 
 
 def host_crop(
-    images: Sequence[np.ndarray], policies: Sequence[Policy], seed: int, epoch: int, index: int
+    images: Sequence[np.ndarray | Encoded], policies: Sequence[Policy], seed: int, epoch: int, index: int
 ) -> tuple[np.ndarray, ...]:
-    """k crops of one image, or of k images, resized on the host by Pillow (bicubic); `draw_views` does the rest.
+    """k crops of one image, or of k images, resized on the host as Pillow does (bicubic); `draw_views` does the rest.
 
     For images of different sizes. Crop v depends only on (seed, epoch, index, v) and the image's size: its numbers come
     from the counter-based Philox generator with key (seed, epoch) and counter (0, 0, index, v), independent of
-    processes and workers. `draw_views` draws other numbers when it crops.
+    processes and workers. `draw_views` draws other numbers when it crops. Crops are Pillow's to the bit, unless they
+    have at most a third of the pixels of their part of the image along each side: see `Policy.exact_crops`.
 
     Args:
-      images: one array (height, width, 1 or 3) uint8, or one for each view.
+      images: one image, or one for each view: an array (height, width, 1 or 3) uint8, or an opened image and the mode
+        to read it in, L or RGB, which is decoded at the smallest scale that its crops allow.
       policies: k of them; view v is cropped by `policies[v]`.
       seed, epoch, index: whole numbers in [0, 2^64).
 
     Returns:
       k arrays (image_size, image_size, 1 or 3) uint8, of the image_size of each policy.
     """
-    crops = []
-    for view, policy in enumerate(policies):
-        image = images[view if len(images) > 1 else 0]
-        if image.dtype != np.uint8 or image.ndim != 3 or image.shape[-1] not in (1, 3):
-            raise ValueError(f"image must be (height, width, 1 or 3) uint8, got {image.shape} {image.dtype}")
-        height, width, channels = image.shape
+
+    def box(view: int, height: int, width: int) -> Box:
         generator = np.random.Generator(np.random.Philox(key=[seed, epoch], counter=[0, 0, index, view]))
-        box = crop_box(np, policy, generator.random(_DRAWS["crop"]), height, width)
-        if policy.random_crop and (around := policy.crop_padding):
-            image = np.pad(image, ((around, around), (around, around), (0, 0)), mode="reflect")
-        left, upper, right, lower = map(float, box)
-        picture = Image.fromarray(image[..., 0] if channels == 1 else image)
-        size = (policy.image_size, policy.image_size)
-        crop = picture.resize(size, Image.Resampling.BICUBIC, box=(left, upper, right, lower))
-        crops.append(np.asarray(crop).reshape(*size, channels))
-    return tuple(crops)
+        draws = generator.random(_DRAWS["crop"])
+        left, upper, right, lower = map(float, crop_box(np, policies[view], draws, height, width))
+        return left, upper, right, lower
+
+    groups: dict[tuple[int, int], list[int]] = {}
+    for view, policy in enumerate(policies):
+        padding = policy.crop_padding if policy.random_crop else 0
+        groups.setdefault((view if len(images) > 1 else 0, padding), []).append(view)
+    crops: dict[int, np.ndarray] = {}
+    for (at, around), views in groups.items():
+        image, used = images[at], [policies[view] for view in views]
+        if isinstance(image, np.ndarray) and (
+            image.dtype != np.uint8 or image.ndim != 3 or image.shape[-1] not in (1, 3)
+        ):
+            raise ValueError(f"image must be (height, width, 1 or 3) uint8, got {image.shape} {image.dtype}")
+        # An image that is read for several groups is read whole.
+        whole = len(groups) > len(images) or any(
+            policy.exact_crops or not policy.random_crop for policy in used
+        )
+        boxes = lambda height, width, views=views: [box(view, height, width) for view in views]  # noqa: E731
+        sizes = [policy.image_size for policy in used]
+        crops |= zip(views, _resample.crops(image, boxes, sizes, exact=whole, around=around))
+    return tuple(crops[view] for view in range(len(policies)))

@@ -268,7 +268,11 @@ def image_split(
                 raise ValueError(f"it has shape {image.shape}, expected {shape}")
             return (image,)
 
-    split = Split(labels, class_names, ExampleSpec((shape,)), read, name=name, side=side)
+    def opened(row: int) -> tuple[Image.Image, str]:
+        return Image.open(encoded(row), formats=_FORMATS), "L" if shape[2] == 1 else "RGB"
+
+    spec = ExampleSpec((shape,))
+    split = Split(labels, class_names, spec, read, name=name, side=side, encoded=opened)
     one = split.spec.image_shape
     if one is None or len(split) * math.prod(one) > _IN_MEMORY_BYTES or math.prod(one) > _SMALL:
         return split

@@ -19,7 +19,7 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding
 
-from mvcl.data._splits import CorruptExample, ExampleSpec, Split
+from mvcl.data._splits import CorruptExample, ExampleSpec, Split, decoding
 
 Batch = dict[str, Any]
 """Arrays of n examples by name: `labels`, `index` and `epoch` (n,), and `images` (n, H, W, C), or a tuple of k arrays
@@ -29,8 +29,9 @@ Example = tuple[np.ndarray, ...]
 """Arrays of one example, in the order of its specification."""
 # How often an example of a split with draws is drawn before the run stops.
 _ATTEMPTS = 16
-Crop = Callable[[Example, int, int], Example]
-"""(arrays of an example, epoch, row) -> one or k crops (H, W, C) on the host, of the same sizes for all examples."""
+Crop = Callable[[Sequence[Any], int, int], Example]
+"""(arrays of an example, or its opened image and mode; epoch, row) -> one or k crops (H, W, C) on the host, of the
+same sizes for all examples."""
 T = TypeVar("T")
 
 
@@ -69,6 +70,11 @@ class Reading:
         thread = threading.get_ident()
         self.busy[thread] = (name, time.monotonic())
         try:
+            if crop is not None and split.encoded is not None:
+                with decoding(name):
+                    image, mode = split.encoded(row)
+                    with image:
+                        return crop(((image, mode),), epoch, row)
             arrays = split.read(row, epoch) if split.draws is None else split.read(row, epoch, attempt)
         except CorruptExample as error:
             with self._lock:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+from PIL import Image
 
 from mvcl import data
 from mvcl._configs import hint
@@ -113,6 +114,8 @@ class Split:
       read: (row, epoch) -> the arrays of an example, as specified by `spec`; raises `CorruptExample` if it cannot be
         read. Thread-safe. With `draws` a third argument, the attempt, 0 by default, chooses other arrays of the same
         label, for an example that cannot be read.
+      encoded: row -> its image, opened and not decoded, and the mode to read it in, L or RGB, for crops on the host; of
+        a split of encoded images. An error of decoding is one of `read`.
       arrays: all N rows of each array, if they are in memory.
       present: (N, k) bool, False where a given view is missing, whose array may contain NaN; None: none is missing.
       groups: (N,) int32 subject or speaker of each example; held-out parts consist of whole groups.
@@ -123,6 +126,8 @@ class Split:
       scaling: view name -> `shift`, subtracted from each column, and `scale`, which then divides it.
       draws: of a training split whose rows are drawn in blocks; None: a row is the same example in every epoch, and
         all rows are different instances.
+      encoded: row -> its image, opened and not decoded, and the mode to read it in, L or RGB; of encoded images, for
+        crops on the host, in place of `read`.
     """
 
     labels: np.ndarray
@@ -138,6 +143,7 @@ class Split:
     side: int = 0
     scaling: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     draws: Draws | None = None
+    encoded: Callable[[int], tuple[Image.Image, str]] | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -177,6 +183,8 @@ class Split:
         if len(rows) == len(self):
             return self
         present, groups = (None if array is None else array[rows] for array in (self.present, self.groups))
+        whole = self.encoded
+        encoded = None if whole is None else lambda row: whole(int(rows[row]))
         return Split(
             self.labels[rows],
             self.class_names,
@@ -186,6 +194,7 @@ class Split:
             groups=groups,
             ids=tuple(self.ids[row] for row in rows) if self.ids else (),
             files=[self.files[row] for row in rows] if self.files else (),
+            encoded=encoded,
         )
 
 

@@ -286,6 +286,7 @@ def _open_aircraft(place: Path, lists: Mapping[str, str]) -> dict[str, Split]:
             labels = np.asarray([names.index(variant) for _, _, variant in rows], np.int32)
         files = [folder / "images" / f"{image}.jpg" for image, _, _ in rows]
         whole = split_of_files(labels, tuple(names), files, str(folder / name), (None, None, 3))
-        return dataclasses.replace(whole, read=lambda row, epoch: (whole.read(row, epoch)[0][:-_BANNER],))
+        cut = lambda row, epoch: (whole.read(row, epoch)[0][:-_BANNER],)  # noqa: E731
+        return dataclasses.replace(whole, read=cut, encoded=None)
 
     return {part: split(name) for part, name in lists.items()}

@@ -211,8 +211,8 @@ def host_crop(run: Run, policies: Sequence[augment.Policy] | None = None, seed: 
     """Host crops of images of different sizes, by default by the evaluation's policy; None if the device crops."""
     used = [_program.evaluation_policy(run.config, None)] if policies is None else policies
 
-    def crop(arrays: data.Example, epoch: int, row: int) -> data.Example:
-        return augment.host_crop(arrays, used, seed, epoch, row)
+    def crop(images: Sequence[Any], epoch: int, row: int) -> data.Example:
+        return augment.host_crop(images, used, seed, epoch, row)
 
     spec = run.outline.spec
     return None if spec.given or spec.image_shape is not None else crop

@@ -1,0 +1,135 @@
+"""Crops on the host: Pillow's bicubic resampling, compiled for the CPU."""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from PIL import Image
+
+Box = tuple[float, float, float, float]
+"""Left, upper, right, lower, in pixels."""
+Encoded = tuple[Image.Image, str]
+"""An opened image that may not be decoded yet, and the mode to read it in, L or RGB."""
+GAP = 3
+"""Images are first decoded smaller, or averaged in blocks, as far as crops keep this many pixels for one of theirs."""
+_MOST = 4.0  # largest reduction of the compiled crops; others are Pillow's
+_BITS = 22  # of Pillow's weights after the point
+_STEP = 64  # sides of their regions are multiples of this, so that few programs are compiled
+
+
+@partial(jax.jit, static_argnames=("size", "channels"))
+def _along_rows(x: jax.Array, place: jax.Array, size: int, channels: int) -> jax.Array:
+    """(length, m, c) uint8 -> (size, m, channels): rows resampled from [start, stop); those from `end` on are beyond
+    the border. In Pillow's fixed point."""
+    length, (start, stop, end) = len(x), place  # float64
+    scale = (stop - start) / size
+    width = jnp.maximum(scale, 1.0)
+    centre = start + (jnp.arange(size, dtype=place.dtype) + 0.5) * scale
+    first = jnp.clip(jnp.floor(centre - 2 * width + 0.5), 0, length - 1).astype(jnp.int32)
+    rows = first[:, None] + jnp.arange(math.ceil(4 * max(1.0, length / size)), dtype=jnp.int32)[None]
+    t = jnp.abs((rows + 0.5 - centre[:, None]) / width)
+    near, far = (1.5 * t - 2.5) * t * t + 1, ((2.5 - 0.5 * t) * t - 4) * t + 2  # as in `_geometry`
+    weights = jnp.where(rows < end, jnp.where(t < 1, near, jnp.where(t < 2, far, 0.0)), 0.0)
+    weights = jnp.round(weights / weights.sum(1, keepdims=True) * (1 << _BITS)).astype(jnp.int32)
+    flat, rows = x[..., :channels].reshape(length, -1), jnp.minimum(rows, length - 1)
+    # A sum of whole rows, which the compiler makes one loop over contiguous bytes.
+    total = jnp.full((), 1 << (_BITS - 1), jnp.int32)
+    for tap in range(rows.shape[1]):
+        taken = flat.at[rows[:, tap]].get(mode="promise_in_bounds")
+        total = total + weights[:, tap, None] * taken.astype(jnp.int32)
+    return jnp.clip(total >> _BITS, 0, 255).astype(jnp.uint8).reshape(size, -1, channels)
+
+
+@cache
+def _host() -> jax.Device | None:
+    """The CPU; None where jax has only an accelerator."""
+    try:
+        return jax.local_devices(backend="cpu")[0]
+    except RuntimeError:
+        return None
+
+
+def _region(start: float, stop: float, side: int, size: int) -> tuple[slice, np.ndarray, int]:
+    """The pixels that a side of a crop is made of, its place among them, and their number rounded up."""
+    reach = 2 * max((stop - start) / size, 1)
+    low, high = max(0, math.floor(start - reach)), min(side, math.ceil(stop + reach))
+    place = np.asarray([start - low, stop - low, high - low], np.float64)
+    return slice(low, high), place, -(-(high - low) // _STEP) * _STEP
+
+
+def _compiled(pixels: np.ndarray, box: Box, size: int) -> np.ndarray:
+    """A crop of (width, height), of uint32 with red, green and blue or of uint8, as (size, size, 1 or 3) bytes.
+
+    Across, then down: rows are pixels of a column, and of a row after they have changed places.
+    """
+    columns, across, wide = _region(box[0], box[2], len(pixels), size)
+    rows, down, tall = _region(box[1], box[3], pixels.shape[1], size)
+    region, found = np.empty((wide, tall), pixels.dtype), pixels[columns, rows]
+    region[: len(found), : found.shape[1]] = found
+    stored = pixels.itemsize
+    narrow = np.asarray(_along_rows(region.view(np.uint8).reshape(wide, tall, stored), across, size, stored))
+    turned = np.ascontiguousarray(narrow.view(pixels.dtype)[..., 0].T).view(np.uint8)
+    return np.asarray(_along_rows(turned.reshape(tall, size, stored), down, size, min(stored, 3)))
+
+
+def crops(
+    image: np.ndarray | Encoded,
+    boxes: Callable[[int, int], Sequence[Box]],
+    sizes: Sequence[int],
+    *,
+    exact: bool,
+    around: int = 0,
+) -> list[np.ndarray]:
+    """Crops of one image, (size, size, 1 or 3) uint8.
+
+    Args:
+      image: (height, width, 1 or 3) uint8, or an opened image.
+      boxes: (height, width) -> the box of each crop.
+      sizes: side of each crop in pixels.
+      around: reflect the borders by so many pixels; boxes are of the larger image.
+      exact: every crop is Pillow's to the bit; else not where all crops, or one, may be of a reduced image.
+    """
+    if isinstance(image, np.ndarray):
+        mode, picture = "", Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image)
+    else:
+        picture, mode = image
+    wanted = boxes(picture.height, picture.width)
+    scales = [
+        (min(r - l, b - u) / size, max(r - l, b - u) / size) for (l, u, r, b), size in zip(wanted, sizes)
+    ]
+    if mode and not exact and (least := min(scales)[0] / GAP) >= 2:
+        smaller = (math.ceil(picture.width / least), math.ceil(picture.height / least))
+        by = float(picture.width)
+        if (drafted := picture.draft(None, smaller)) is not None:  # of JPEG
+            by /= drafted[1][2]
+            wanted = [(l / by, u / by, r / by, b / by) for l, u, r, b in wanted]
+            scales = [(low / by, high / by) for low, high in scales]
+    if mode and picture.mode != mode:
+        picture = picture.convert(mode)
+    if around:
+        pads = [(around, around)] * 2 + [(0, 0)] * (len(picture.getbands()) > 1)
+        picture = Image.fromarray(np.pad(np.asarray(picture), pads, mode="reflect"))
+    pixels, found = None, []
+    for box, size, (_, scale) in zip(wanted, sizes, scales):
+        if _host() is None or scale > _MOST:
+            gap = None if exact else float(GAP)
+            crop = np.asarray(
+                picture.resize((size, size), Image.Resampling.BICUBIC, box=box, reducing_gap=gap)
+            )
+            found.append(crop.reshape(size, size, -1))
+            continue
+        if pixels is None:
+            kind, raw = (np.uint8, "L") if picture.mode == "L" else (np.uint32, "RGBX")
+            turned = picture.transpose(Image.Transpose.TRANSPOSE)
+            pixels = np.frombuffer(turned.tobytes("raw", raw), kind).reshape(picture.size)
+        with jax.default_device(_host()), jax.enable_x64(True):
+            lost = picture.height - size
+            if lost > 0 and lost > 2 * (picture.width - size):  # then Pillow goes down first
+                swapped = (box[1], box[0], box[3], box[2])
+                found.append(_compiled(pixels.T, swapped, size).swapaxes(0, 1))
+            else:
+                found.append(_compiled(pixels, box, size))
+    return found

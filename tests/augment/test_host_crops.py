@@ -1,0 +1,71 @@
+"""Crops on the host are Pillow's: to the bit, or within a stated error where the image is reduced before."""
+
+import dataclasses
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+from sklearn.datasets import load_sample_images
+
+from mvcl import augment, data
+from mvcl.augment import _resample
+
+CHINA = load_sample_images().images[0]  # 427 x 640
+NOISE = np.random.default_rng(0).integers(0, 256, (427, 640, 3), np.uint8)
+POLICY = augment.Policy(image_size=48)
+
+
+@pytest.mark.parametrize(
+    ("mode", "width", "height", "box"),
+    [
+        ("RGB", 640, 427, (0, 0, 640, 427)),  # reduced in both directions
+        ("RGB", 640, 427, (101, 7, 157, 90)),  # enlarged
+        ("L", 640, 427, (320.25, 20.5, 470.75, 427)),  # between pixels, to a border
+        ("RGB", 120, 427, (3, 30, 93, 420)),  # Pillow reduces the height first
+        ("L", 50, 60, (0, 0, 50, 60)),  # smaller than a view
+    ],
+)
+def test_compiled_crops_are_pillows_to_the_bit(mode, width, height, box):
+    picture = Image.fromarray(NOISE[:height, :width]).convert(mode)
+    image = np.asarray(picture).reshape(height, width, -1)
+    (found,) = _resample.crops(image, lambda *_: [box], [160], exact=False)
+    expected = picture.resize((160, 160), Image.Resampling.BICUBIC, box=box)
+    np.testing.assert_array_equal(found, np.asarray(expected).reshape(found.shape))
+
+
+def opened(image, kind):
+    data = io.BytesIO()
+    Image.fromarray(image).save(data, kind)
+    return Image.open(data)
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+@pytest.mark.parametrize("image", [CHINA, NOISE], ids=["photograph", "noise"])
+def test_reduced_crops_are_within_1_in_the_mean_and_8_of_255(image, kind):
+    policy = augment.Policy(image_size=48, crop_scale=(0.6, 1.0))
+    found = augment.host_crop([(opened(image, kind), "RGB")], [policy] * 2, 0, 0, 3)
+    options = ([dataclasses.replace(policy, exact_crops=True)] * 2, 0, 0, 3)
+    exact = augment.host_crop([(opened(image, kind), "RGB")], *options)
+    np.testing.assert_array_equal(exact, augment.host_crop([np.asarray(opened(image, kind))], *options))
+    error = np.abs(np.stack(found).astype(int) - np.stack(exact))
+    assert 0 < error.mean() < 1
+    assert error.max() <= 8
+
+
+def test_images_are_decoded_at_the_scale_of_the_smallest_crop():
+    picture = opened(CHINA, "JPEG")
+    _resample.crops((picture, "RGB"), lambda *_: [(0, 0, 640, 427), (0, 0, 330, 400)], [32, 48], exact=False)
+    assert picture.size == (320, 214)  # 330 pixels for 48 are two times 3 for one
+
+
+def test_batches_of_files_are_crops_of_their_images(tmp_path):
+    for number, height in enumerate((200, 427, 300)):
+        (tmp_path / "train" / "a").mkdir(parents=True, exist_ok=True)
+        Image.fromarray(CHINA[:height]).save(tmp_path / "train" / "a" / f"{number}.png")
+    split = data.Folder(path=str(tmp_path), test_share=0.0).open()["train"]
+    crop = lambda images, epoch, row: augment.host_crop(images, [POLICY] * 2, 3, epoch, row)  # noqa: E731
+    batch = next(data.batches(split, batch_size=3, seed=0, crop=crop))
+    for place, row in enumerate(batch["index"].tolist()):
+        expected = augment.host_crop(split.read(row, 0), [POLICY] * 2, 3, 0, row)
+        np.testing.assert_array_equal([crops[place] for crops in batch["images"]], expected)
