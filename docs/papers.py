@@ -36,6 +36,7 @@ COST = {
     | {"threads", "corrupt_limit", "stall_seconds", "peak_tflops"},
     "Checkpoint": {"every_steps", "keep"},
     "Mesh": {"slices", "data", "fsdp"},
+    "Policy": {"exact_crops"},
     "Evaluation": {"batch_size", "baselines", "seed"},
     "Sem": {"watch_epochs"},
     "Source": {"path", "directory", "seed", "draw_seed", "scaling_file"},
