@@ -72,12 +72,14 @@ def repeated(run: Callable[[], Any], clock: Callable[[], float] = time.perf_coun
     return seconds
 
 
-def turns(programs: Mapping[str, Seconds], rounds: int, budget: float = _BUDGET) -> dict[str, list[float]]:
+def turns(
+    programs: Mapping[str, Seconds], rounds: int, budget: float = _BUDGET, least: float = _TURN
+) -> dict[str, list[float]]:
     """Seconds of each program's calls, in so many turns; the program that begins is another in each.
 
-    The programs have run once. A turn is as many calls as take 20 ms, and at most 50.
+    The programs have run once. A turn is as many calls as take `least` seconds, and at most 50.
     """
-    calls = {name: int(min(max(_TURN / seconds(1), 1), _CALLS)) for name, seconds in programs.items()}
+    calls = {name: int(min(max(least / seconds(1), 1), _CALLS)) for name, seconds in programs.items()}
     found: dict[str, list[float]] = {name: [] for name in programs}
     end = time.perf_counter() + budget
     for turn in range(rounds):

@@ -99,16 +99,22 @@ class Torch:
         return file
 
 
-def measure(name: str, torch: Torch, repeats: int) -> dict[str, Any]:
-    """Median CPU ms of ours, the floor and the released code, their memory in MB, values and how gradients differ."""
+def measure(
+    name: str, torch: Torch, repeats: int, *, times: int = 1, clock: Callable[[], float] = time.process_time
+) -> dict[str, Any]:
+    """Median ms of ours, the floor and the released code, their memory in MB, values and how gradients differ.
+
+    Of so many times the case's n, by the clock; that of the released code is its own, of the CPU or the wall.
+    """
     case = CASES[name]
-    z = embeddings(case.shape)
+    shape = (case.shape[0], times * case.shape[1], case.shape[2])
+    z = embeddings(shape)
     programs = {"ours": program_of(jax.value_and_grad(case.function()), jnp.asarray(z))}
     if case.floor:
         programs["floor"] = program_of(case.floor.run, jnp.asarray(z))
     if case.beside:
         programs["released"] = program_of(jax.value_and_grad(case.beside), jnp.asarray(z))
-    seconds = {which: repeated(program, time.process_time) for which, (program, _) in programs.items()}
+    seconds = {which: repeated(program, clock) for which, (program, _) in programs.items()}
     if case.beside:
         found = dict(zip(("value", "gradient"), programs["released"][0]()))
         found["mb"] = programs["released"][1] * MIB / 1e6
@@ -120,7 +126,7 @@ def measure(name: str, torch: Torch, repeats: int) -> dict[str, Any]:
         "name": name,
         "objective": losses.name(case.loss).split("(")[0],
         "loss": expression(case.loss),
-        "shape": list(case.shape),
+        "shape": list(shape),
         **{f"{which}_ms": milliseconds(taken[which]) if which in taken else None for which in SIDES},
         "ours_mb": programs["ours"][1] * MIB / 1e6,
         "released_mb": found["mb"] if found else None,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from parametrize import some
 
-from benchmarks import accelerator, released
+from benchmarks import released
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "reference" / "objectives.md"
@@ -65,8 +65,3 @@ def test_measured_are_the_cases_with_values_and_gradients_of_the_released_code()
         if not case.differs:
             np.testing.assert_allclose(row["value"], row["released_value"], rtol=1e-4)
             assert row["gradient_difference"] < 1e-4
-
-
-def test_page_of_accelerators_is_made_from_its_record():
-    record = accelerator.read(DOCS / "design" / "accelerator.json", "full")
-    assert (DOCS / "design" / "accelerator.md").read_text() == accelerator.page(record, "full")
