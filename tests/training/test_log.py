@@ -13,6 +13,7 @@ import pytest
 from jax._src import xla_bridge
 
 from mvcl import _files
+from mvcl.models import _layers
 from mvcl.training import _cost, _folder, _session
 
 
@@ -78,6 +79,20 @@ def test_flops_are_counted_on_devices_for_which_jax_counts_none():
     with mock.patch.object(xla_bridge, "using_pjrt_c_api", return_value=True):
         assert program.step.lower(square, square).cost_analysis() is None
         assert _cost.step_flops(program, square) == 2 * 8**3
+
+
+def test_counting_flops_leaves_the_step_with_its_own_convolutions():
+    traced = []
+
+    def step(state, batch):
+        traced.append(_layers._PATCHES.get())
+        return state @ batch
+
+    square = np.ones((8, 8), np.float32)
+    program = SimpleNamespace(step=jax.jit(step), abstract_state=square)
+    _cost.step_flops(program, square)
+    program.step(square, square)
+    assert traced == [False, True]
 
 
 def opened(tmp_path, mine, step=0, full_speed=None):
