@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ from benchmarks.harness import (
     embeddings,
     loss_of,
     milliseconds,
+    number,
     parser_of,
     program_of,
     repeated,
@@ -45,7 +46,6 @@ from benchmarks.harness import (
     turns,
 )
 from benchmarks.released_cases import CASES, DIFFERENCES, WIDE
-from benchmarks.released_page import page, times_table
 from docs import objectives
 from mvcl import losses
 
@@ -231,6 +231,80 @@ def comparisons(torch: Torch) -> dict[str, str]:
     }
 
 
+def bar(ratio: float | None, limit: float, at_most: bool) -> str:
+    """A ratio beside its bar, if there is one."""
+    if ratio is None or limit in (0, math.inf):
+        return number(ratio)
+    return f"{ratio:.1f} ({'at most' if at_most else 'at least'} {limit:g})"
+
+
+def times_cells(row: dict[str, Any]) -> list[str]:
+    case, ours, floor, released = CASES[row["name"]], row["ours_ms"], row["floor_ms"], row["released_ms"]
+    return [
+        f"`{row['loss']}`",
+        str(tuple(row["shape"])),
+        number(ours),
+        number(floor),
+        bar(floor and ours / floor, case.over_floor, at_most=True),
+        number(released),
+        bar(released and released / ours, case.over_released, at_most=False),
+        number(row["ours_mb"], 0),
+        number(row["released_mb"], 0),
+    ]
+
+
+def times_table(rows: Sequence[dict[str, Any]]) -> str:
+    head = [
+        "objective",
+        "(k, n, d)",
+        "ours, ms",
+        "floor, ms",
+        "ours / floor",
+        "released, ms",
+        "released / ours",
+    ]
+    return table([*head, "ours, MB", "released, MB"], [times_cells(row) for row in rows])
+
+
+def agreement_table(rows: Sequence[dict[str, Any]]) -> str:
+    """What is timed beside what, and whether both compute the same."""
+    cells = [
+        [
+            f"`{row['loss']}`",
+            CASES[row["name"]].code,
+            number(row["value"], 5),
+            number(row["released_value"], 5),
+            "-" if row["gradient_difference"] is None else f"{row['gradient_difference']:.0e}",
+            CASES[row["name"]].differs,
+        ]
+        for row in rows
+    ]
+    head = ["objective", "released code", "our value", "its value", "gradients differ by", "why"]
+    return table(head, cells)
+
+
+def parts(results: dict[str, Any]) -> dict[str, str]:
+    """The generated parts of docs/design/released.md, by their place."""
+    rows, needs = results["rows"], dict[str, list[str]]()
+    for row in rows:
+        if row["floor_ms"] is not None:
+            needs.setdefault(CASES[row["name"]].floor.needs, []).append(f"`{row['name']}`")
+    loads = sorted(row["load"] for row in rows)
+    load = " to ".join(f"{load:.1f}" for load in sorted({loads[0], loads[-1]}))
+    versions = (
+        f"jax {results['jax']}, torch {results['torch']}; load average when a run began: {load}. At (3, 1024, 128) "
+        f"`symile(z)` takes {results['streamed_mb']:.0f} MB for its 1,024³ products."
+    )
+    floors = "\n".join(f"- {', '.join(names)}: {what}" for what, names in needs.items())
+    made = {
+        "versions": versions,
+        "times": times_table(rows),
+        "agreement": agreement_table(rows),
+        "floors": floors,
+    }
+    return {place: f"{text}\n" for place, text in made.items()}
+
+
 def write(file: Path, rows: list[dict[str, Any]], made_by: dict[str, Any]) -> None:
     """Writes the page and, beside it, its JSON, of which rows of other names are kept."""
     numbers = file.with_suffix(".json")
@@ -238,7 +312,7 @@ def write(file: Path, rows: list[dict[str, Any]], made_by: dict[str, Any]) -> No
     found = {row["name"]: row for row in [*old, *rows]}
     results = made_by | {"rows": [found[name] for name in CASES if name in found]}
     numbers.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    file.write_text(page(results), encoding="utf-8")
+    file.write_text(objectives.written(file, parts(results)), encoding="utf-8")
 
 
 def main() -> None:

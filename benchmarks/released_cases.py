@@ -173,9 +173,8 @@ BETWEEN = Floor(between_views, _BETWEEN)
 WITHIN = Floor(within_views, _WITHIN)
 ALL_VIEWS = Floor(all_views, f"{_BETWEEN}; {_WITHIN}")
 TRIPLES = Floor(triples, "n³ products, forward and twice backward")
-EACH_TWICE = Floor(
-    lambda z: [inner_products(view, view) for view in z], "3 n² products, forward and twice backward"
-)
+_EACH_TWICE = "3 n² products, forward and twice backward"
+EACH_TWICE = Floor(lambda z: [inner_products(view, view) for view in z], _EACH_TWICE)
 ANCHOR = Floor(with_anchor, "2 n² products, forward and twice backward")
 TWO_MOMENTS = Floor(second_moments, "2 d² products, forward and backward")
 FOUR_MOMENTS = Floor(second_moments, "4 d² products, forward and backward")
@@ -186,40 +185,42 @@ SORTS = Floor(sorts, "projections, forward and backward, and sorted")
 KOROMILAS = "pakoromilas/Multi-View-CL"
 CLIP = "mlfoundations/open_clip, not by the authors"
 DCL = "raminnakhli/Decoupled-Contrastive-Learning, not by the authors: `DCL` in both directions"
+BYOL = "vturrisi/solo-learn, not by the authors: `byol_loss_func`"
 SEM = "SubmissionsIn/SEM: `forward_feature_InfoNCE` of all ordered pairs, with weights 1"
+GRAM = "ispamm/GRAM: `volume_computation3`, in both directions"
+TRIANGLE = "ispamm/TRIANGLE: `area_computation`, in both directions"
+PMRL = "Xiaohao-Liu/PMRL: `eigenvalue_computation_pmcl` and its two cross-entropies"
+EMP_SSL = "tsb0601/EMP-SSL: `Similarity_Loss`, `TotalCodingRate`"
+LEJEPA = "rbalestr-lab/lejepa: `SlicingUnivariateTest(EppsPulley)`"
+DSF = "Jeon789/DSF: `MoCo_DSF.contrastive_loss` of MoCo v3"
+INF_MASKING = "brightest66/InfMasking: `InfMaskingLoss`, three maskings"
+FACTOR_CL = "pliang279/FactorCL: `FactorCLSSL` of MultiBench"
 HALF = "the released sum over l < m is half of that over l != m: its value is log 2 more"
 SIGN = "the released sign of a singular vector is what the SVD returns"
 SERIES = "the released code subtracts the logarithm of the series ratio where it must be added"
+info_nce = partial(losses.info_nce, temperature=0.1, symmetric=True)
+of_all = losses.all_pairs(partial(losses.nt_xent, temperature=1.0), pairs="all", reduction="sum")
+mv_infonce = partial(losses.mv_infonce, negatives="all")
+shuffled = partial(losses.symile, negatives="shuffled")
+gram = partial(losses.gram, label_smoothing=0.1, eps=1e-16)
+triangle = partial(losses.triangle, squared=True, label_smoothing=0.1)
+barlow_twins = partial(losses.barlow_twins, redundancy=0.0051)
+factor_cl = partial(losses.factor_cl, critics=factor_critics(64), twice=1.0, normalize=False)
 CASES = {
-    "info_nce": Case(
-        TWO, partial(losses.info_nce, temperature=0.1, symmetric=True), PAIR, f"{CLIP}: `ClipLoss`"
-    ),
+    "info_nce": Case(TWO, info_nce, PAIR, f"{CLIP}: `ClipLoss`"),
     "nt_xent": Case(TWO, losses.nt_xent, ALL_VIEWS, f"{KOROMILAS}: `NTXent`"),
     "dcl": Case(TWO, losses.dcl, ALL_VIEWS, DCL),
     "dhel": Case(TWO, losses.dhel, WITHIN, "pakoromilas/DHEL-KCL: `DHEL`"),
     "rince": Case(TWO, losses.rince, ALL_VIEWS, "chingyaoc/RINCE: `sym_loss`"),
     "siglip": Case(TWO, losses.siglip, PAIR, f"{CLIP}: `SigLipLoss`"),
     "spectral": Case(TWO, losses.spectral, PAIR, "jhaochenz/spectral_contrastive_learning: `D`"),
-    "byol": Case(
-        TWO,
-        losses.byol,
-        None,
-        "vturrisi/solo-learn, not by the authors: `byol_loss_func`",
-        given=without_target,
-    ),
+    "byol": Case(TWO, losses.byol, None, BYOL, given=without_target),
     "all_pairs": Case(FOUR, losses.all_pairs(losses.nt_xent), ALL_VIEWS, f"{KOROMILAS}: `NTXent(pwe=True)`"),
-    "sem": Case(
-        (4, 256, 128),
-        losses.all_pairs(partial(losses.nt_xent, temperature=1.0), pairs="all", reduction="sum"),
-        ALL_VIEWS,
-        SEM,
-    ),
+    "sem": Case((4, 256, 128), of_all, ALL_VIEWS, SEM),
     "one_vs_rest": Case(
         FOUR, losses.one_vs_rest(losses.nt_xent), ALL_VIEWS, f"{KOROMILAS}: `NTXent(average=True)`"
     ),
-    "mv_infonce": Case(
-        FOUR, partial(losses.mv_infonce, negatives="all"), ALL_VIEWS, f"{KOROMILAS}: `MVINFONCE`"
-    ),
+    "mv_infonce": Case(FOUR, mv_infonce, ALL_VIEWS, f"{KOROMILAS}: `MVINFONCE`"),
     "mv_dhel": Case(FOUR, losses.mv_dhel, WITHIN, f"{KOROMILAS}: `MVDHEL`", differs=HALF),
     "mv_cl1": Case(FOUR, losses.mv_cl1, BETWEEN, f"{KOROMILAS}: `CL_1`"),
     "mv_cl2": Case(FOUR, partial(losses.mv_cl2, energy="sum"), WITHIN, f"{KOROMILAS}: `CL_2`"),
@@ -227,76 +228,28 @@ CASES = {
     "symile_all": Case(
         (3, 256, 128), losses.symile, TRIPLES, 'rajesh-lab/symile: `Symile("n_squared")`', 2.0
     ),
-    "symile_shuffled": Case(
-        WIDE,
-        partial(losses.symile, negatives="shuffled"),
-        EACH_TWICE,
-        'rajesh-lab/symile: `Symile("n")`',
-        differs=DRAWS,
-    ),
-    "gram": Case(
-        WIDE,
-        partial(losses.gram, label_smoothing=0.1, eps=1e-16),
-        ANCHOR,
-        "ispamm/GRAM: `volume_computation3`, in both directions",
-        3,
-        5,
-    ),
-    "triangle": Case(
-        WIDE,
-        partial(losses.triangle, squared=True, label_smoothing=0.1),
-        ANCHOR,
-        "ispamm/TRIANGLE: `area_computation`, in both directions",
-        3,
-        5,
-    ),
-    "pmrl": Case(
-        WIDE,
-        losses.pmrl,
-        FIRST,
-        "Xiaohao-Liu/PMRL: `eigenvalue_computation_pmcl` and its two cross-entropies",
-        differs=SIGN,
-    ),
+    "symile_shuffled": Case(WIDE, shuffled, EACH_TWICE, 'rajesh-lab/symile: `Symile("n")`', differs=DRAWS),
+    "gram": Case(WIDE, gram, ANCHOR, GRAM, 3, 5),
+    "triangle": Case(WIDE, triangle, ANCHOR, TRIANGLE, 3, 5),
+    "pmrl": Case(WIDE, losses.pmrl, FIRST, PMRL, differs=SIGN),
     "vicreg": Case(TWO, losses.vicreg, TWO_MOMENTS, "facebookresearch/vicreg: `VICReg`"),
-    "barlow_twins": Case(
-        TWO,
-        partial(losses.barlow_twins, redundancy=0.0051),
-        FEATURES,
-        "facebookresearch/barlowtwins: `BarlowTwins`",
-    ),
+    "barlow_twins": Case(TWO, barlow_twins, FEATURES, "facebookresearch/barlowtwins: `BarlowTwins`"),
     "mmcr": Case(FOUR, losses.mmcr, MEAN_MOMENTS, "ThomasYerxa/mmcr: `MMCR_Loss`"),
     "frossl": Case(FOUR, losses.frossl, FOUR_MOMENTS, "OFSkean/FroSSL: `multiview_frossl_loss_func`"),
-    "emp_ssl": Case(
-        FOUR, losses.emp_ssl, FOUR_MOMENTS, "tsb0601/EMP-SSL: `Similarity_Loss`, `TotalCodingRate`"
-    ),
-    "lejepa": Case(
-        FOUR,
-        losses.lejepa,
-        WAVES,
-        "rbalestr-lab/lejepa: `SlicingUnivariateTest(EppsPulley)`",
-        1.5,
-        differs=DRAWS,
-    ),
+    "emp_ssl": Case(FOUR, losses.emp_ssl, FOUR_MOMENTS, EMP_SSL),
+    "lejepa": Case(FOUR, losses.lejepa, WAVES, LEJEPA, 1.5, differs=DRAWS),
     "visreg": Case(TWO, partial(losses.visreg, eps=1e-6), SORTS, "HaiyuWu/visreg: `VISReg`", differs=DRAWS),
     "m3g": Case((4, 64, 128), losses.m3g, None, OTT, beside=otts),
     "m3g_pair": Case((2, 1024, 128), losses.m3g_pair, None, OTT, beside=otts),
-    "dsf": Case(
-        FOUR, losses.dsf, GROUPS, "Jeon789/DSF: `MoCo_DSF.contrastive_loss` of MoCo v3", differs=SERIES
-    ),
+    "dsf": Case(FOUR, losses.dsf, GROUPS, DSF, differs=SERIES),
     "comm": Case((6, 1024, 128), losses.comm, None, "Duplums/CoMM: `CoMMLoss`"),
-    "inf_masking": Case(
-        (12, 1024, 128),
-        partial(losses.inf_masking, ratio=0.5),
-        None,
-        "brightest66/InfMasking: `InfMaskingLoss`, three maskings",
-    ),
-    "factor_cl": Case(
-        (8, 128, 64),
-        partial(losses.factor_cl, critics=factor_critics(64), twice=1.0, normalize=False),
-        None,
-        "pliang279/FactorCL: `FactorCLSSL` of MultiBench",
-    ),
+    "inf_masking": Case((12, 1024, 128), partial(losses.inf_masking, ratio=0.5), None, INF_MASKING),
+    "factor_cl": Case((8, 128, 64), factor_cl, None, FACTOR_CL),
 }
+
+
+def centred(z: np.ndarray) -> np.ndarray:
+    return z - z.mean(1, keepdims=True)
 
 
 class Difference(NamedTuple):
@@ -307,92 +260,47 @@ class Difference(NamedTuple):
     """
 
     objective: str
-    released: str  # the name of the code, in released_torch
     what: str
     paper: dict[str, Any]
     code: dict[str, Any] | None
     shape: tuple[int, int, int] = (3, 6, 4)
+    named: str = ""  # the code in released_torch, where it has another name
     prepared: Callable[[np.ndarray], np.ndarray] = lambda z: z  # what `code` is given, in words `of`
     of: str = ""
 
+    @property
+    def released(self) -> str:
+        """The name of the code in released_torch."""
+        return self.named or self.objective
+
 
 OF_TWO, LINE = (2, 6, 4), (2, 24, 1)  # on a line all directions are the same: the draw does not matter
+CENTRES = "the function for two views, of the first version, centres the columns"
+KNOTS_OF_BOTH = "17 knots on [0, 3]; the paper has 17 on [-5, 5], 9 of which are not negative"
+OWN = "the other instances' vectors of an anchor's own view are negatives too"
+PORT = "lightly's port adds the coding rate, and so minimises it"
+ROOT = "labels smoothed by 0.1; root of the determinant's absolute value, in place of max(det, 0) + eps"
+SQUARED = "no root: twice the squared area; labels smoothed by 0.1"
+TERMS = "log I in three terms, and for MoCo v3 the logarithm of a series ratio with the wrong sign"
+WEIGHTS = "the squared distance is a mean over d, and the variance term is halved"
 DIFFERENCES = [
-    Difference(
-        "mv_infonce",
-        "mv_infonce",
-        "the other instances' vectors of an anchor's own view are negatives too",
-        {},
-        {"negatives": "all"},
-    ),
-    Difference(
-        "mv_dhel", "mv_dhel", "positives are summed over l < m: log 2 more, the same gradient", {}, None
-    ),
-    Difference("mv_cl1", "mv_cl1", "none", {}, {}),
-    Difference("mv_cl2", "mv_cl2", "energies are summed over views", {}, {"energy": "sum"}),
-    Difference("poly_view", "poly_view", "none, for the geometric mean", {}, {}),
-    Difference(
-        "dsf",
-        "dsf",
-        "log I in three terms, and for MoCo v3 the logarithm of a series ratio with the wrong sign",
-        {},
-        None,
-        (4, 6, 4),
-    ),
-    Difference("symile", "symile_all", "none", {}, {}),
-    Difference(
-        "gram",
-        "gram",
-        "labels smoothed by 0.1; root of the determinant's absolute value, in place of max(det, 0) + eps",
-        {},
-        {"label_smoothing": 0.1, "eps": 1e-16},
-    ),
-    Difference(
-        "triangle",
-        "triangle",
-        "no root: twice the squared area; labels smoothed by 0.1",
-        {},
-        {"squared": True, "label_smoothing": 0.1},
-    ),
-    Difference("pmrl", "pmrl", "the sign of a singular vector is what the SVD returns", {}, None),
-    Difference(
-        "vicreg",
-        "vicreg",
-        "the squared distance is a mean over d, and the variance term is halved",
-        {"invariance": 100.0, "variance": 50.0},
-        {},
-        OF_TWO,
-    ),
-    Difference("barlow_twins", "barlow_twins", "redundancy 0.0051", {}, {"redundancy": 0.0051}, OF_TWO),
-    Difference("mmcr", "mmcr", "none", {}, {}),
-    Difference("frossl", "frossl", "none", {}, {}),
-    Difference(
-        "frossl",
-        "frossl_two_views",
-        "the function for two views, of the first version, centres the columns",
-        {},
-        {},
-        OF_TWO,
-        lambda z: z - z.mean(1, keepdims=True),
-        ", of centred columns",
-    ),
-    Difference("emp_ssl", "emp_ssl", "eps = 0.2, which the paper squares", {"eps": 0.04}, {}),
-    Difference(
-        "emp_ssl",
-        "emp_ssl_port",
-        "lightly's port adds the coding rate, and so minimises it",
-        {"eps": 0.04},
-        None,
-    ),
-    Difference(
-        "lejepa",
-        "lejepa",
-        "17 knots on [0, 3]; the paper has 17 on [-5, 5], 9 of which are not negative",
-        {"knots": 9, "t_max": 5.0},
-        {},
-        LINE,
-    ),
-    Difference(
-        "visreg", "visreg", "1e-6 is added to the deviations, in the scale term too", {}, {"eps": 1e-6}, LINE
-    ),
+    Difference("mv_infonce", OWN, {}, {"negatives": "all"}),
+    Difference("mv_dhel", "positives are summed over l < m: log 2 more, the same gradient", {}, None),
+    Difference("mv_cl1", "none", {}, {}),
+    Difference("mv_cl2", "energies are summed over views", {}, {"energy": "sum"}),
+    Difference("poly_view", "none, for the geometric mean", {}, {}),
+    Difference("dsf", TERMS, {}, None, (4, 6, 4)),
+    Difference("symile", "none", {}, {}, named="symile_all"),
+    Difference("gram", ROOT, {}, {"label_smoothing": 0.1, "eps": 1e-16}),
+    Difference("triangle", SQUARED, {}, {"squared": True, "label_smoothing": 0.1}),
+    Difference("pmrl", "the sign of a singular vector is what the SVD returns", {}, None),
+    Difference("vicreg", WEIGHTS, {"invariance": 100.0, "variance": 50.0}, {}, OF_TWO),
+    Difference("barlow_twins", "redundancy 0.0051", {}, {"redundancy": 0.0051}, OF_TWO),
+    Difference("mmcr", "none", {}, {}),
+    Difference("frossl", "none", {}, {}),
+    Difference("frossl", CENTRES, {}, {}, OF_TWO, "frossl_two_views", centred, ", of centred columns"),
+    Difference("emp_ssl", "eps = 0.2, which the paper squares", {"eps": 0.04}, {}),
+    Difference("emp_ssl", PORT, {"eps": 0.04}, None, named="emp_ssl_port"),
+    Difference("lejepa", KNOTS_OF_BOTH, {"knots": 9, "t_max": 5.0}, {}, LINE),
+    Difference("visreg", "1e-6 is added to the deviations, in the scale term too", {}, {"eps": 1e-6}, LINE),
 ]

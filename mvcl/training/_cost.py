@@ -172,7 +172,7 @@ def step_flops(program: Program, batch: Any) -> float | None:
         return None
     with models.xla_convolutions():
         # jax keeps the trace of a function, and another of `step` here would be that of the run.
-        counted = jax.jit(lambda state, batch: step.__wrapped__(state, batch))
+        counted: Any = jax.jit(lambda state, batch: step.__wrapped__(state, batch))
         module = counted.lower(program.abstract_state, batch).compiler_ir("hlo").as_hlo_module()
     flops = _jax.hlo_module_cost_analysis(client, module).get("flops", math.nan)
     return float(flops) if flops > 0 else None
