@@ -26,7 +26,8 @@ from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from benchmarks.harness import loss_of, table, views_of
+from benchmarks.harness import loss_of, parser_of, table, views_of
+from docs import objectives
 from mvcl import losses, training
 
 LAUNCHER = Path(__file__).parents[1] / "launch" / "local.py"
@@ -160,36 +161,22 @@ def work(out: str, names: list[str]) -> None:
     multihost_utils.sync_global_devices("done")
 
 
-NOTES = """`visreg` sorts. Two projections that are equal up to rounding may swap their ranks, which changes the
-gradient of their two instances; the value stays.
-"""
-
-
-def markdown(rows: dict[str, dict[str, float | None]], earlier: str = "") -> str:
-    """The page, with the rows of an earlier one for objectives that were not computed again."""
+def markdown(rows: dict[str, dict[str, float | None]], earlier: str) -> str:
+    """The table, with the rows of an earlier page for objectives that were not computed again."""
     every = {
         name: cells.split(" | ") for name, cells in re.findall(r"^\| `(.*?)` \| (.*) \|$", earlier, re.M)
     }
     for name, row in rows.items():
         every[name] = ["no such option" if row[c] is None else f"{row[c]:.0e}" for c in COLUMNS]
-    shape = f"(k, n, d) = ({VIEWS}, {INSTANCES}, {FEATURES})"
-    lines = [
-        "# Agreement",
-        "",
-        "Largest error of value and gradient against one device with whole blocks, float32, relative (the",
-        f"gradient's by its largest entry), at {shape}; pair losses take the first two views, and losses of an",
-        "exact number of views so many. Written by",
-        "`python -m benchmarks.agreement --write docs/design/agreement.md`.",
-        "",
-        table(["objective", *COLUMNS], [[f"`{name}`", *every[name]] for name in OBJECTIVES if name in every]),
-    ]
-    return "\n".join([*lines, "", NOTES])
+    return table(
+        ["objective", *COLUMNS], [[f"`{name}`", *every[name]] for name in OBJECTIVES if name in every]
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Objective by way to compute it: the largest error.")
+    parser = parser_of(__doc__)
     parser.add_argument(
-        "--write", help="Markdown file to write; keeps the rows of objectives that --only leaves out"
+        "--write", type=Path, help="page; keeps the rows of objectives that --only leaves out"
     )
     parser.add_argument("--only", nargs="*", default=list(OBJECTIVES), choices=list(OBJECTIVES))
     parser.add_argument("--worker", help=argparse.SUPPRESS)
@@ -207,9 +194,9 @@ def main() -> None:
     worst = max(e for row in rows.values() for e in row.values() if e is not None)
     print(f"largest: {worst:.1e}")
     if arguments.write:
-        page = Path(arguments.write)
-        earlier = page.read_text(encoding="utf-8") if page.exists() else ""
-        page.write_text(markdown(rows, earlier), encoding="utf-8")
+        made = markdown(rows, arguments.write.read_text(encoding="utf-8"))
+        page = objectives.written(arguments.write, {"agreement": f"{made}\n"})
+        arguments.write.write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -32,19 +32,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.harness import (
-    MIB,
-    difference,
-    embeddings,
-    loss_of,
-    milliseconds,
-    number,
-    parser_of,
-    program_of,
-    repeated,
-    table,
-    turns,
-)
+from benchmarks import harness
+from benchmarks.harness import MIB, loss_of, milliseconds, number, program_of, table
 from benchmarks.released_cases import CASES, DIFFERENCES, WIDE
 from docs import objectives
 from mvcl import losses
@@ -108,19 +97,19 @@ def measure(
     """
     case = CASES[name]
     shape = (case.shape[0], times * case.shape[1], case.shape[2])
-    z = embeddings(shape)
+    z = harness.embeddings(shape)
     programs = {"ours": program_of(jax.value_and_grad(case.function()), jnp.asarray(z))}
     if case.floor:
         programs["floor"] = program_of(case.floor.run, jnp.asarray(z))
     if case.beside:
         programs["released"] = program_of(jax.value_and_grad(case.beside), jnp.asarray(z))
-    seconds = {which: repeated(program, clock) for which, (program, _) in programs.items()}
+    seconds = {which: harness.repeated(program, clock) for which, (program, _) in programs.items()}
     if case.beside:
         found = dict(zip(("value", "gradient"), programs["released"][0]()))
         found["mb"] = programs["released"][1] * MIB / 1e6
     elif found := torch.ask(name, z):  # the first call allocates
         seconds["released"] = lambda calls: torch.ask(name, z, calls)["seconds"]
-    taken = turns(seconds, repeats)
+    taken = harness.turns(seconds, repeats)
     value, gradient = programs["ours"][0]()
     return {
         "name": name,
@@ -132,7 +121,7 @@ def measure(
         "released_mb": found["mb"] if found else None,
         "value": float(value),
         "released_value": float(found["value"]) if found else None,
-        "gradient_difference": difference(gradient, found["gradient"]) if found else None,
+        "gradient_difference": harness.difference(gradient, found["gradient"]) if found else None,
     }
 
 
@@ -316,7 +305,7 @@ def write(file: Path, rows: list[dict[str, Any]], made_by: dict[str, Any]) -> No
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
+    parser = harness.parser_of(__doc__)
     parser.add_argument("--released", type=Path, help="folder with a checkout of each repository")
     parser.add_argument("--torch-python", help="a Python that has torch, numpy and einops")
     parser.add_argument("--only", nargs="*", default=list(CASES), choices=list(CASES))

@@ -123,17 +123,6 @@ def mmcr(folder: Path, shape: Shape) -> Loss:
     return lambda z: loss(z.transpose(0, 1).reshape(n * k, d))[0]
 
 
-def frossl(folder: Path, shape: Shape) -> Loss:
-    file = folder / "FroSSL/solo/losses/frossl.py"
-    loss = definitions(file, "multiview_frossl_loss_func").multiview_frossl_loss_func
-    return lambda z: loss(list(z))
-
-
-def frossl_two_views(folder: Path, shape: Shape) -> Loss:
-    loss = definitions(folder / "FroSSL/solo/losses/frossl.py", "frossl_loss_func").frossl_loss_func
-    return lambda z: loss(z[0], z[1])
-
-
 def emp_ssl(folder: Path, shape: Shape) -> Loss:
     coding_rate = definitions(folder / "EMP-SSL/loss.py", "TotalCodingRate").TotalCodingRate(eps=0.2)
     parts = definitions(folder / "EMP-SSL/main.py", "Similarity_Loss", "cal_TCR")
@@ -216,16 +205,6 @@ def dsf(folder: Path, shape: Shape) -> Loss:
     return lambda z: model.contrastive_loss(of, rows(z[: k // 2]), rows(z[k // 2 :]))
 
 
-def info_nce(folder: Path, shape: Shape) -> Loss:
-    loss = definitions(folder / "open_clip/src/open_clip/loss.py", "ClipLoss").ClipLoss()
-    return lambda z: loss(*unit(z), 10.0)
-
-
-def siglip(folder: Path, shape: Shape) -> Loss:
-    loss = definitions(folder / "open_clip/src/open_clip/loss.py", "SigLipLoss").SigLipLoss()
-    return lambda z: loss(*unit(z), 10.0, -10.0)
-
-
 def dcl(folder: Path, shape: Shape) -> Loss:
     file = folder / "Decoupled-Contrastive-Learning/loss/dcl.py"
     loss = definitions(file, "DCL", SMALL_NUM=math.log(1e-45)).DCL(0.1)
@@ -249,16 +228,6 @@ def rince(folder: Path, shape: Shape) -> Loss:
     of = SimpleNamespace(num_nodes=1, gpus=1, batch_size=shape[1], num_pos=2)
     of.compute_neg_mask = lambda: model.compute_neg_mask(of)
     return lambda z: model.sym_loss(of, *unit(z), 0.001, 0.5, 0.5)
-
-
-def spectral(folder: Path, shape: Shape) -> Loss:
-    loss = definitions(folder / "spectral_contrastive_learning/models/spectral.py", "D").D
-    return lambda z: loss(*unit(z))[0]
-
-
-def byol(folder: Path, shape: Shape) -> Loss:
-    loss = definitions(folder / "solo-learn/solo/losses/byol.py", "byol_loss_func").byol_loss_func
-    return lambda z: loss(z[0], z[1])
 
 
 def comm(folder: Path, shape: Shape, file: str = "CoMM/losses/comm_loss.py", name: str = "CoMMLoss") -> Loss:
@@ -295,6 +264,20 @@ def factor_cl(folder: Path, shape: Shape) -> Loss:
     return lambda z: model.forward(of, *torch.cat([z[[0, 1, 2, 3]], z[[4, 5, 6, 7]]], -1))
 
 
+def of_file(folder: Path, shape: Shape, file: str, name: str, call: Callable[[Any, Tensor], Tensor]) -> Loss:
+    """A function, or an instance of a class without arguments, called so."""
+    made = vars(definitions(folder / file, name))[name]
+    return partial(call, made() if isinstance(made, type) else made)
+
+
+FILES: dict[str, tuple[str, str, Callable[[Any, Tensor], Tensor]]] = {
+    "info_nce": ("open_clip/src/open_clip/loss.py", "ClipLoss", lambda f, z: f(*unit(z), 10.0)),
+    "siglip": ("open_clip/src/open_clip/loss.py", "SigLipLoss", lambda f, z: f(*unit(z), 10.0, -10.0)),
+    "spectral": ("spectral_contrastive_learning/models/spectral.py", "D", lambda f, z: f(*unit(z))[0]),
+    "byol": ("solo-learn/solo/losses/byol.py", "byol_loss_func", lambda f, z: f(*z)),
+    "frossl": ("FroSSL/solo/losses/frossl.py", "multiview_frossl_loss_func", lambda f, z: f(list(z))),
+    "frossl_two_views": ("FroSSL/solo/losses/frossl.py", "frossl_loss_func", lambda f, z: f(*z)),
+}
 # Of Koromilas 2025: the class, what it needs, its options.
 KOROMILAS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "nt_xent": (("NTXent", "accuracy"), {"tau": 0.5}),
@@ -308,10 +291,10 @@ KOROMILAS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
 }
 LOSSES: dict[str, Callable[[Path, Shape], Loss]] = {
     made.__name__: made
-    for made in (gram, triangle, pmrl, vicreg, barlow_twins, mmcr, frossl, frossl_two_views, emp_ssl)
-    + (emp_ssl_port, lejepa, visreg, sem, dsf, info_nce, siglip, dcl, dhel, rince, spectral, byol)
-    + (comm, factor_cl)
+    for made in (gram, triangle, pmrl, vicreg, barlow_twins, mmcr, emp_ssl, emp_ssl_port, lejepa, visreg)
+    + (sem, dsf, dcl, dhel, rince, comm, factor_cl)
 }
+LOSSES |= {name: partial(of_file, file=f, name=of, call=call) for name, (f, of, call) in FILES.items()}
 LOSSES |= {name: partial(koromilas, names=names, **more) for name, (names, more) in KOROMILAS.items()}
 LOSSES |= {
     "inf_masking": partial(comm, file="InfMasking/losses/infmasking_loss.py", name="InfMaskingLoss"),

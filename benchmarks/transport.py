@@ -33,17 +33,7 @@ import numpy as np
 from sklearn.cluster import KMeans
 
 from benchmarks import harness
-from benchmarks.harness import (
-    MIB,
-    difference,
-    milliseconds,
-    parser_of,
-    program_of,
-    ratio,
-    repeated,
-    size,
-    turns,
-)
+from benchmarks.harness import MIB, milliseconds, program_of, ratio, repeated, turns
 from mvcl import _numerics
 from mvcl.losses import m3g, m3g_with_status
 from mvcl.transport import Barycenter, Geometry, MMSinkhorn, Problem
@@ -140,7 +130,7 @@ def measure_case(n: int, k: int, *, with_ott: bool, rounds: int = 15, budget: fl
             "ott_bytes": ott_mib * MIB,
             "ott_sweeps": int(other_status.n_iters),
             "loss_difference": float(abs(loss - other)),
-            "gradient_difference": difference(other_gradient, gradient),
+            "gradient_difference": harness.difference(other_gradient, gradient),
         }
     return row
 
@@ -313,8 +303,10 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
 
 
 def main() -> int:
-    parser = parser_of(__doc__)
-    parser.add_argument("--only", nargs="+", type=size, metavar="n,k", help="sizes to run in place of all")
+    parser = harness.parser_of(__doc__)
+    parser.add_argument(
+        "--only", nargs="+", type=harness.size, metavar="n,k", help="sizes to run in place of all"
+    )
     parser.add_argument("--scales", action="store_true", help="identical views with both costs of the paper")
     parser.add_argument("--structure", action="store_true", help="penalties, trees and landmarks")
     parser.add_argument("--plot", type=Path, help="measure for the plot and write it here")
