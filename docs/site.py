@@ -34,6 +34,7 @@ COMMANDS = (
         "embed",
         "neighbours",
         "geometry",
+        "decompose",
         "report",
         "study which_objective",
         "export",

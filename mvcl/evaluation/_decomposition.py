@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike
 
 from mvcl import metrics
 from mvcl._progress import track
-from mvcl.evaluation._outputs import held_out, outputs
+from mvcl.evaluation._outputs import outputs
+from mvcl.evaluation._probe import held_out
 
 Subset = tuple[str, ...]
 _EVERY = 6  # views of which all subsets are probed
@@ -120,9 +121,16 @@ def decompose(
     if len(names) < 2 or draws < 2:
         raise ValueError(f"decompose needs at least 2 views and 2 draws, got {len(names)} and {draws}")
     (y, answers), classes = _targets(labels)
-    here, there = (_present(of, len(t), len(names)) for of, t in zip(present, (y, answers)))
+    here, there = (
+        np.ones((len(t), len(names)), bool) if of is None else np.asarray(of, bool)
+        for of, t in zip(present, (y, answers))
+    )
+    if here.shape != (len(y), len(names)) or there.shape != (len(answers), len(names)):
+        got = f"{here.shape} and {there.shape}"
+        raise ValueError(f"present must be (n, {len(names)}) of {len(y)} and {len(answers)} rows, got {got}")
     whole = np.all(there, axis=1)
-    chosen, held = subsets(names), held_out(y, classes, seed)
+    chosen, rng = subsets(names), np.random.default_rng(seed)
+    held = held_out([np.flatnonzero(y == c) for c in range(classes)] or [np.arange(len(y))], rng)
     x, z = (_features(of, chosen, len(t)) for of, t in zip(known, (y, answers)))
     width = max(of.shape[1] for of in x.values())
     found = {}
@@ -144,10 +152,9 @@ def decompose(
         f"{draws} bootstrap draws of test rows. Parts: {named}; bounds: of every decomposition without negative parts "
         "(Williams and Beer 2010)."
     )
-    weights = np.random.default_rng(seed).multinomial(
-        whole.sum(), np.full(whole.sum(), 1 / whole.sum()), draws
-    )
-    weights = np.vstack([np.ones(whole.sum()), weights]) / whole.sum()  # the rows themselves first
+    n = int(whole.sum())
+    drawn = rng.multinomial(n, np.full(n, 1 / n), draws)
+    weights = np.vstack([np.ones(n), drawn]) / n  # first the rows themselves
     return _decomposed(names, found, weights, answers[whole], classes, how)
 
 
@@ -175,13 +182,6 @@ def _targets(labels: tuple[ArrayLike, ArrayLike]) -> tuple[list[np.ndarray], int
             f"labels of test must be classes of train, which has no {', '.join(map(str, new[:5]))}"
         )
     return [np.searchsorted(known, of).astype(np.int32) for of in (y, answers)], len(known)
-
-
-def _present(given: ArrayLike | None, rows: int, k: int) -> np.ndarray:
-    found = np.ones((rows, k), bool) if given is None else np.asarray(given, bool)
-    if found.shape != (rows, k):
-        raise ValueError(f"present must be ({rows}, {k}), got {found.shape}")
-    return found
 
 
 def _features(known: dict[Subset, np.ndarray], chosen: Iterable[Subset], n: int) -> dict[Subset, np.ndarray]:
@@ -259,7 +259,7 @@ def _informations(
     for subset in sorted(found, key=len):
         of = found[subset]
         if classes:
-            own = entropy + weights @ of[np.arange(len(y)), y]
+            own = np.minimum(entropy + weights @ of[np.arange(len(y)), y], math.log(classes))
         else:
             own = -0.5 * np.log(np.maximum(weights @ (of - y) ** 2, 1e-12) / variance)
         inner = [values[s] for s in values if set(s) < set(subset)]

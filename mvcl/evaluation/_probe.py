@@ -41,23 +41,28 @@ def linear_probe(
     mean, scale = x.mean(0), deviations(x)
     rows = jnp.asarray((x - mean) / scale)
     rng = np.random.default_rng((seed, 1 << 20))  # a random stream not used by the draws of labels
-    held_out = np.zeros(len(y), bool)  # a fifth of every class, never a whole class
-    for c in np.unique(y):
-        of_class = rng.permutation(np.flatnonzero(y == c))
-        held_out[of_class[: len(of_class) // 5]] = True
-    if not held_out.any():
+    out = held_out([np.flatnonzero(y == c) for c in np.unique(y)], rng)
+    if not out.any():
         why, got = "so that a fifth can be held out", f"{len(y)} rows of {len(np.unique(y))} classes"
         raise ValueError(f"train_labels must have 5 rows of some class, {why}, got {got}")
     best, best_score = float(max(penalties)), -1.0
     weights: np.ndarray | None = None
     strongest_first = sorted(penalties, reverse=True)  # each fit starts from the previous penalty's
     for penalty in track(strongest_first, "linear probe, penalties", len(strongest_first), "fits"):
-        weights = fit_logistic(rows[~held_out], y[~held_out], penalty, num_classes=num_classes, start=weights)
-        score = _accuracy(weights, rows[held_out], y[held_out])
+        weights = fit_logistic(rows[~out], y[~out], penalty, num_classes=num_classes, start=weights)
+        score = _accuracy(weights, rows[out], y[out])
         if score > best_score:
             best, best_score = float(penalty), score
     weights = fit_logistic(rows, y, best, num_classes=num_classes)
     return [_accuracy(weights, jnp.asarray((x - mean) / scale), y) for x, y in checked], best
+
+
+def held_out(groups: Sequence[np.ndarray], rng: np.random.Generator) -> np.ndarray:
+    """(n,) bool: a fifth, rounded down, of each group of row numbers."""
+    out = np.zeros(sum(map(len, groups)), bool)
+    for rows in groups:
+        out[rng.permutation(rows)[: len(rows) // 5]] = True
+    return out
 
 
 def deviations(x: np.ndarray) -> np.ndarray:

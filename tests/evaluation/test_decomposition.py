@@ -166,7 +166,10 @@ LABELS = np.arange(80) % 2
         ({"labels": (LABELS * np.nan, LABELS / 1)}, "scores must be finite"),
         ({"test": {"a": ROWS["a"]}}, "features of b or of b, got neither"),
         ({"test": ROWS | {"b": np.ones((79, 3))}}, r"features of b must be \(80, d\), got \(79, 3\)"),
-        ({"present": (np.ones((80, 3)), None)}, r"present must be \(80, 2\), got \(80, 3\)"),
+        (
+            {"present": (np.ones((80, 3)), None)},
+            r"present must be \(n, 2\) of 80 and 80 rows, got \(80, 3\) and \(80, 2\)",
+        ),
         ({"present": (None, np.eye(80, 2))}, "got 80 that have a and 0 that have all views; use more"),
     ],
 )

@@ -31,7 +31,7 @@ PAGES = sorted(page.relative_to(ROOT).as_posix() for page in FILES)
 OTHERS = (
     r"\S*pip install|python3? -m venv|\.venv/bin/python -m pytest|git clone https:|(PROJECT=|.*launch/\S+ )"
 )
-OF_RUNS = ("evaluate", "finetune", "embed", "neighbours", "geometry", "report", "export")
+OF_RUNS = ("evaluate", "finetune", "embed", "neighbours", "geometry", "decompose", "report", "export")
 # Options that shorten a training.
 SHORT = (
     "--train.steps 4 --train.batch-size 32 --train.log-every 2 --train.evaluate-every 0 --encoder.widths 4 8"
