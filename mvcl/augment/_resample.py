@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import cache, partial, reduce
 
 import jax
 import jax.numpy as jnp
@@ -17,13 +17,12 @@ GAP = 3
 """Images are first decoded smaller, or averaged in blocks, as far as crops keep this many pixels for one of theirs."""
 _MOST = 4.0  # largest reduction of the compiled crops; others are Pillow's
 _BITS = 22  # of Pillow's weights after the point
-_STEP = 64  # sides of their regions are multiples of this, so that few programs are compiled
+_STEP = 64  # they are of squares whose sides are multiples of this, so that few programs are compiled
 
 
-@partial(jax.jit, static_argnames=("size", "channels"))
-def _along_rows(x: jax.Array, place: jax.Array, size: int, channels: int) -> jax.Array:
-    """(length, m, c) uint8 -> (size, m, channels): rows resampled from [start, stop); those from `end` on are beyond
-    the border. In Pillow's fixed point."""
+def _along_rows(x: jax.Array, place: jax.Array, size: int) -> jax.Array:
+    """(length, m) -> (size, m): rows resampled from [start, stop), those from `end` on are beyond the border. Numbers
+    are uint8, or uint32 with three bytes that are used. In Pillow's fixed point."""
     length, (start, stop, end) = len(x), place  # float64
     scale = (stop - start) / size
     width = jnp.maximum(scale, 1.0)
@@ -34,13 +33,31 @@ def _along_rows(x: jax.Array, place: jax.Array, size: int, channels: int) -> jax
     near, far = (1.5 * t - 2.5) * t * t + 1, ((2.5 - 0.5 * t) * t - 4) * t + 2  # as in `_geometry`
     weights = jnp.where(rows < end, jnp.where(t < 1, near, jnp.where(t < 2, far, 0.0)), 0.0)
     weights = jnp.round(weights / weights.sum(1, keepdims=True) * (1 << _BITS)).astype(jnp.int32)
-    flat, rows = x[..., :channels].reshape(length, -1), jnp.minimum(rows, length - 1)
-    # A sum of whole rows, which the compiler makes one loop over contiguous bytes.
-    total = jnp.full((), 1 << (_BITS - 1), jnp.int32)
+    rows, shifts = jnp.minimum(rows, length - 1), (0,) if x.dtype == jnp.uint8 else (0, 8, 16)
+    # Sums of whole rows, which the compiler makes one loop over contiguous numbers.
+    sums = [jnp.full((), 1 << (_BITS - 1), jnp.int32)] * len(shifts)
     for tap in range(rows.shape[1]):
-        taken = flat.at[rows[:, tap]].get(mode="promise_in_bounds")
-        total = total + weights[:, tap, None] * taken.astype(jnp.int32)
-    return jnp.clip(total >> _BITS, 0, 255).astype(jnp.uint8).reshape(size, -1, channels)
+        taken, weight = x.at[rows[:, tap]].get(mode="promise_in_bounds"), weights[:, tap, None]
+        sums = [sum_ + weight * (taken >> by & 255).astype(jnp.int32) for sum_, by in zip(sums, shifts)]
+    found = [jnp.clip(sum_ >> _BITS, 0, 255).astype(x.dtype) << by for sum_, by in zip(sums, shifts)]
+    return reduce(jnp.bitwise_or, found)
+
+
+@partial(jax.jit, static_argnames="size")
+def _crop(x: jax.Array, across: jax.Array, down: jax.Array, size: int) -> jax.Array:
+    """(wide, tall) -> (size, size, 1 or 3) bytes: along each column, and along each row, after they change places."""
+
+    def alone(function: Callable[[], jax.Array]) -> jax.Array:
+        """A loop of one turn: else the compiler would do each step again for every number of the next."""
+        shape = jax.eval_shape(function)
+        once = (across[0] >= 0).astype(jnp.int32)
+        return jax.lax.fori_loop(0, once, lambda *_: function(), jnp.zeros(shape.shape, shape.dtype))
+
+    narrow = alone(lambda: _along_rows(x, across, size))
+    turned = alone(lambda: narrow.T)
+    if x.dtype != jnp.uint8:
+        turned = jax.lax.bitcast_convert_type(turned, jnp.uint8)[..., :3].reshape(x.shape[1], -1)
+    return _along_rows(turned, down, size).reshape(size, size, -1)
 
 
 @cache
@@ -52,27 +69,22 @@ def _host() -> jax.Device | None:
         return None
 
 
-def _region(start: float, stop: float, side: int, size: int) -> tuple[slice, np.ndarray, int]:
-    """The pixels that a side of a crop is made of, its place among them, and their number rounded up."""
+def _part(start: float, stop: float, side: int, size: int) -> tuple[slice, np.ndarray]:
+    """The pixels that a side of a crop is made of, and its place among them."""
     reach = 2 * max((stop - start) / size, 1)
     low, high = max(0, math.floor(start - reach)), min(side, math.ceil(stop + reach))
-    place = np.asarray([start - low, stop - low, high - low], np.float64)
-    return slice(low, high), place, -(-(high - low) // _STEP) * _STEP
+    return slice(low, high), np.asarray([start - low, stop - low, high - low], np.float64)
 
 
 def _compiled(pixels: np.ndarray, box: Box, size: int) -> np.ndarray:
-    """A crop of (width, height), of uint32 with red, green and blue or of uint8, as (size, size, 1 or 3) bytes.
-
-    Across, then down: rows are pixels of a column, and of a row after they have changed places.
-    """
-    columns, across, wide = _region(box[0], box[2], len(pixels), size)
-    rows, down, tall = _region(box[1], box[3], pixels.shape[1], size)
-    region, found = np.empty((wide, tall), pixels.dtype), pixels[columns, rows]
-    region[: len(found), : found.shape[1]] = found
-    stored = pixels.itemsize
-    narrow = np.asarray(_along_rows(region.view(np.uint8).reshape(wide, tall, stored), across, size, stored))
-    turned = np.ascontiguousarray(narrow.view(pixels.dtype)[..., 0].T).view(np.uint8)
-    return np.asarray(_along_rows(turned.reshape(tall, size, stored), down, size, min(stored, 3)))
+    """A crop of (width, height), of uint32 with red, green and blue or of uint8, as (size, size, 1 or 3) bytes."""
+    columns, across = _part(box[0], box[2], len(pixels), size)
+    rows, down = _part(box[1], box[3], pixels.shape[1], size)
+    found = pixels[columns, rows]
+    side = -(-max(found.shape) // _STEP) * _STEP
+    square = np.empty((side, side), pixels.dtype)
+    square[: len(found), : found.shape[1]] = found
+    return np.asarray(_crop(square, across, down, size))
 
 
 def crops(

@@ -65,6 +65,21 @@ def crop_box(xp: ModuleType, policy: Policy, draws: Any, height: int, width: int
     return xp.stack([left, upper, left + wide, upper + tall]).astype("float32")
 
 
+def _host_box(policy: Policy, draws: np.ndarray, height: int, width: int) -> Box:
+    """`crop_box` on the host, without numpy's cost of small arrays where a try fits."""
+    if policy.random_crop and not policy.crop_padding:
+        (least, most), (low, high) = policy.crop_scale, map(math.log, policy.crop_ratio)
+        for share, slant, x, y in zip(*draws.reshape(4, _geometry.TRIES).tolist()):
+            area = height * width * (least + (most - least) * share)
+            aspect = math.exp(low + (high - low) * slant)
+            wide, tall = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+            if 0 < wide <= width and 0 < tall <= height:
+                left, upper = math.floor(x * (width - wide + 1)), math.floor(y * (height - tall + 1))
+                return float(left), float(upper), float(left + wide), float(upper + tall)
+    left, upper, right, lower = map(float, crop_box(np, policy, draws, height, width))
+    return left, upper, right, lower
+
+
 def apply_policy(policy: Policy, key: ArrayLike, image: ArrayLike, *, cropped: bool = False) -> jax.Array:
     """One view of one image.
 
@@ -278,9 +293,7 @@ def host_crop(
 
     def box(view: int, height: int, width: int) -> Box:
         generator = np.random.Generator(np.random.Philox(key=[seed, epoch], counter=[0, 0, index, view]))
-        draws = generator.random(_DRAWS["crop"])
-        left, upper, right, lower = map(float, crop_box(np, policies[view], draws, height, width))
-        return left, upper, right, lower
+        return _host_box(policies[view], generator.random(_DRAWS["crop"]), height, width)
 
     groups: dict[tuple[int, int], list[int]] = {}
     for view, policy in enumerate(policies):

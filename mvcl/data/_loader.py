@@ -253,30 +253,27 @@ def _candidates(index: np.ndarray, place: int, size: int, seed: int, step: int) 
     yield from np.roll(pool, -place)
 
 
-def to_devices(stream: Iterator[Batch], sharding: NamedSharding, ahead: int = 2) -> Iterator[Batch]:
-    """Global arrays over the devices of all processes, prefetched by `ahead` batches so that copies overlap compute."""
+def to_devices(stream: Iterable[Batch], sharding: NamedSharding) -> Iterator[Batch]:
+    """Global arrays over the devices of all processes."""
     put = functools.partial(jax.make_array_from_process_local_data, sharding)
-    waiting: deque[Batch] = deque()
-    for batch in stream:
-        waiting.append(jax.tree.map(put, batch))
-        if len(waiting) > ahead:
-            yield waiting.popleft()
-    yield from waiting
+    return (jax.tree.map(put, batch) for batch in stream)
 
 
-def watched(stream: Iterator[T], seconds: float, reading: Reading) -> Generator[T, None, None]:
-    """The items of a stream, read in another thread; `seconds` 0 is no limit.
+def watched(
+    stream: Iterator[T], seconds: float, reading: Reading, ahead: int = 1
+) -> Generator[T, None, None]:
+    """The items of a stream, made in another thread, up to `ahead` before they are asked for; `seconds` 0 is no limit.
 
     Raises:
       StalledReader: an item took longer than `seconds`; the message says what `reading` has recorded.
     """
     end, pool = object(), ThreadPoolExecutor(1, "mvcl reader")
-    following = pool.submit(next, stream, end)
+    following = deque(pool.submit(next, stream, end) for _ in range(ahead))
     try:
-        while wait([following], seconds or None).done:
-            if (item := following.result()) is end:
+        while wait([following[0]], seconds or None).done:
+            if (item := following.popleft().result()) is end:
                 return
-            following = pool.submit(next, stream, end)
+            following.append(pool.submit(next, stream, end))
             yield cast(T, item)
         how = (
             "Check that file and its disk or network; repeat the command to resume from the newest checkpoint"

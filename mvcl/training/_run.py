@@ -219,10 +219,10 @@ def host_crop(run: Run, policies: Sequence[augment.Policy] | None = None, seed: 
 
 
 def batches(
-    run: Run, first_step: int, reading: data.Reading | None = None
+    run: Run, first_step: int, reading: data.Reading | None = None, *, placed: bool = False
 ) -> Generator[data.Batch, None, None]:
     """The training batches of this process, from `first_step` on; closing the generator stops the readers. Without
-    `reading` every example must be readable."""
+    `reading` every example must be readable. `placed`: over the devices of all processes, two batches ahead."""
     config, reading = run.config, data.Reading() if reading is None else reading
     stream = data.batches(
         run.splits["train"],
@@ -237,7 +237,9 @@ def batches(
         reading=reading,
         multiple=run.program.mesh.size,
     )
-    return data.watched(stream, config.train.stall_seconds, reading)
+    if placed:  # by the reader's thread: the copy of a batch takes no time of the steps
+        stream = data.to_devices(stream, run.program.batch_sharding)
+    return data.watched(stream, config.train.stall_seconds, reading, ahead=2)
 
 
 def save_views(run: Run, path: Path, reading: data.Reading, count: int = 8) -> None:

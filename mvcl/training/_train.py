@@ -98,8 +98,7 @@ def loop(session: Session, hooks: list[Hook]) -> None:
       Diverged: the loss became NaN or infinite.
     """
     clock, program, log = session.clock, session.run.program, session.log
-    host = batches(session.run, session.step, session.reading)
-    stream = data.to_devices(host, program.batch_sharding)
+    stream = batches(session.run, session.step, session.reading, placed=True)
     session.measure(session.due())
     pending: list[dict[str, jax.Array]] = []  # values of the steps that are not known to be finite
     with clock.phase("compiling"), _progress.during("compiling the chance level"):
@@ -138,7 +137,7 @@ def loop(session: Session, hooks: list[Hook]) -> None:
                 session.checkpoints.wait()
                 raise _processes.Interrupted(stopping, session.step, program.steps)
             session.measure(due)
-    host.close()  # stops the readers
+    stream.close()  # stops the readers
 
 
 def _diverged(losses: list[float], session: Session) -> Diverged:

@@ -120,11 +120,21 @@ def test_in_order_gives_every_readable_example_once(world):
         list(data.in_order(split((2, 9)), "test", batch_size=4, reading=data.Reading(1)))
 
 
-def test_to_devices_reads_two_batches_ahead():
-    drawn = []
-    stream = ({"x": np.full(4, i)} for i in range(9) if not drawn.append(i))
-    first = next(data.to_devices(stream, jax.sharding.SingleDeviceSharding(jax.devices()[0])))
-    assert (first["x"].tolist(), drawn) == ([0] * 4, [0, 1, 2])
+def test_two_batches_are_on_the_devices_before_they_are_asked_for():
+    """While a step runs, the thread of the reader places the next; here the step waits for that."""
+    third = threading.Event()
+
+    def host():
+        for i in range(9):
+            if i == 3:
+                third.set()  # asks for the fourth when batches 1 and 2 have been placed
+            yield {"x": np.full(4, i)}
+
+    placed = data.to_devices(host(), jax.sharding.SingleDeviceSharding(jax.devices()[0]))
+    stream = data.watched(placed, 0, data.Reading(), ahead=3)
+    assert next(stream)["x"].tolist() == [0] * 4
+    assert third.wait(20)
+    assert [batch["x"].tolist() for batch in stream] == [[i] * 4 for i in range(1, 9)]
 
 
 # Checks
