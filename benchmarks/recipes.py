@@ -1,9 +1,12 @@
-"""What every recipe costs: the true-size step of each config of a paper, compiled on this machine.
+"""What every recipe costs: the true-size step of each config of a paper, compiled on this machine, and its memory on
+several devices, by a model of it.
 
 python -m benchmarks.recipes --write docs/how_to/recipes.md
 python -m benchmarks.recipes --write docs/how_to/recipes.md --only jeon    # keep the other rows of that file
+python -m benchmarks.recipes --write docs/how_to/recipes.md --memory       # the rows of memory that are missing
 """
 
+import dataclasses
 import re
 import sys
 import time
@@ -11,6 +14,7 @@ from pathlib import Path
 
 from benchmarks.harness import parser_of
 from mvcl import _configs, training
+from mvcl.training import _cost, _memory
 
 HEADER = """# The papers' recipes
 
@@ -24,6 +28,69 @@ such as a solver's, once. Relative compute is Shidani 2024, Eq. 29: encoder pass
 | recipe | n x k | encoder | head | GFLOP / step | GB / step | temporaries, GB | steps | run, PFLOP | relative |
 | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
 """
+
+
+MEMORY = """
+## Memory
+
+GB of each device on 1, 8, 32, 64 and 256 devices, with `--train.remat none`, `blocks` and `full`: the whole of a step.
+The columns before have its parameters (with those of a momentum encoder and running statistics), the optimiser's state
+and three batches of one device; the rest are temporaries. FLOPs are those of `blocks` and `full` by those of `none`.
+The last columns are the smallest numbers of devices, powers of 2, of which a step takes at most 90 % of the memory: 80
+GB GPUs, for which `XLA_PYTHON_CLIENT_MEM_FRACTION=.9` is set, and TPU cores of 32 and 16 GB. A dash is a batch that
+does not divide, such as groups of 64 on more devices than groups. Precision is the recipe's; `auto` is bfloat16.
+
+All rows are by the model of `mvcl/training/_liveness.py`, which traces the step and compiles nothing.
+`mvcl train CONFIG --dry-run --devices N` prints it for any config.
+
+| recipe | n x k | parameters | optimiser | batch | FLOPs | 1 | 8 | 32 | 64 | 256 | 80 GB | 32 GB | 16 GB |
+| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+"""
+DEVICES = (1, 8, 32, 64, 256)
+
+
+def gigabytes(size: float | None) -> str:
+    """Three digits of a size; a dash where there is none."""
+    return "–" if size is None else f"{size / 1e9:.3g}" if size < 1e12 else f"{size / 1e9:,.0f}"
+
+
+class Memory:
+    """Rows of the table of memory; recipes that differ in numbers of examples only are traced once."""
+
+    def __init__(self) -> None:
+        self.traced: dict[str, dict[str, _memory.Model]] = {}
+
+    def row(self, recipe: str) -> str:
+        config, outline, *_ = _cost.outlined(training.load(recipe))
+        views, train = config.views, config.train
+        parts = [config.encoder, config.head, config.method, config.objective, views.k, views.global_views]
+        sizes = [policy.image_size for policy in config.policies]
+        parts += [sizes, outline.spec, outline.missing, outline.classes, type(config.optimizer)]
+        parts += [train.group, train.microbatch, train.precision, train.ema > 0]
+        found = self.traced.setdefault(key := repr(parts), {}) or _memory.models_of(config, outline)
+        self.traced[key] = found
+        for policy, model in found.items():  # traced for another number of examples, it may be
+            model.config = dataclasses.replace(config, train=dataclasses.replace(train, remat=policy))
+        first = found["none"].on(1)
+        cells = [link(recipe), f"{config.examples:,} x {views.k}"]
+        cells += [gigabytes(size) for size in (first.parameters, first.optimizer, first.batch)]
+        extra = [model.on(1).flops / first.flops for policy, model in found.items() if policy != "none"]
+        cells.append(" / ".join(f"{factor:.2f}" for factor in extra))
+        cells += [
+            " / ".join(gigabytes(total(model, devices)) for model in found.values()) for devices in DEVICES
+        ]
+        for capacity in _memory.CAPACITIES.values():
+            least = [_memory.fewest(model, capacity) for model in found.values()]
+            cells.append(" / ".join("–" if number is None else str(number) for number in least))
+        return f"| {' | '.join(cells)} |"
+
+
+def total(model: _memory.Model, devices: int) -> float | None:
+    """Bytes of a step on each of so many devices; None where the batch does not divide."""
+    try:
+        return model.on(devices).total
+    except ValueError:
+        return None
 
 
 def link(recipe: str) -> str:
@@ -56,37 +123,44 @@ def sources() -> dict[str, str]:
 
 
 def main() -> None:
-    """Estimate each recipe and print or write the table."""
+    """Estimate each recipe and print or write the tables, after each row of memory."""
     parser = parser_of(__doc__)
-    parser.add_argument("--write", type=Path, help="file for the table")
+    parser.add_argument("--write", type=Path, help="file for the tables")
     parser.add_argument(
         "--only", default="", help="recipes that begin so; the other rows are read from --write"
+    )
+    parser.add_argument(
+        "--memory", action="store_true", help="only rows of memory, those that --write has not"
     )
     options = parser.parse_args()
     training.compilation_cache()
     recipes = sources()
-    old = options.write.read_text() if options.only and options.write is not None else ""
-    rows = {name: line for name, line in written(old).items() if name in recipes}
-    chosen = [recipe for recipe in recipes if recipe.startswith(options.only)]
-    started = time.monotonic()
-    for i, recipe in enumerate(chosen):
+    old = options.write.read_text() if (options.only or options.memory) and options.write is not None else ""
+    cost, _, after = old.partition(MEMORY.split("\n")[1])
+    tables = [{name: line for name, line in written(x).items() if name in recipes} for x in (cost, after)]
+    of_memory, started = Memory(), time.monotonic()
+    for recipe in (recipe for recipe in recipes if recipe.startswith(options.only)):
         try:
-            rows[recipe] = row(recipe, training.estimate(training.load(recipe)))
+            if not options.memory:
+                tables[0][recipe] = row(recipe, training.estimate(training.load(recipe)))
+            if not options.memory or recipe not in tables[1]:
+                tables[1][recipe] = of_memory.row(recipe)
         except ValueError as error:
             print(f"{recipe}: {error}", file=sys.stderr)
             continue
-        print(
-            f"{i + 1}/{len(chosen)} {rows[recipe]}  {time.monotonic() - started:.0f} s",
-            file=sys.stderr,
-            flush=True,
-        )
-    table = [rows[recipe] for recipe in recipes if recipe in rows]
+        line = tables[options.memory].get(recipe, "")
+        print(f"{line}  {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+        if options.write is not None:
+            options.write.write_text(page(recipes, tables))
+    if options.write is None:
+        print(page(recipes, tables))
+
+
+def page(recipes: dict[str, str], tables: list[dict[str, str]]) -> str:
+    """The page of the recipes, with the rows of both tables in their order."""
+    cost, memory = ("\n".join(rows[recipe] for recipe in recipes if recipe in rows) for rows in tables)
     lines = [f"- {link(recipe)}: {line}" for recipe, line in recipes.items()]
-    text = HEADER + "\n".join(table) + "\n\n## Which is which\n\n" + "\n".join(lines) + "\n"
-    if options.write is not None:
-        options.write.write_text(text)
-    else:
-        print(text)
+    return f"{HEADER}{cost}\n{MEMORY}{memory}\n\n## Which is which\n\n" + "\n".join(lines) + "\n"
 
 
 def written(page: str) -> dict[str, str]:

@@ -40,7 +40,8 @@ def train(arguments: list[str]) -> None:
 
     CONFIG is a config of the project (`mvcl configs` lists them), a file FILE.py or FILE.py:VARIANT, a saved
     config.json, or the folder of a run. `mvcl train CONFIG --help` describes every field of that config,
-    `mvcl train CONFIG --dry-run` estimates FLOPs and memory of a step.
+    `mvcl train CONFIG --dry-run` estimates FLOPs and memory of a step; with `--devices N` the memory on so many, by
+    `--train.remat`.
     """
     path, variant = _configs.find(first(arguments, "mvcl train CONFIG (`mvcl configs` lists them)"))
     config = training.load(path if path.suffix != ".py" else f"{path}:{variant}")
@@ -55,6 +56,7 @@ def _train(
     *,
     workdir: Path,
     dry_run: bool = False,
+    devices: int | None = None,
     profile: int = 0,
     profiler_port: int | None = None,
     seeds: int = 1,
@@ -65,6 +67,7 @@ def _train(
     Args:
       workdir: Folder of the run: config, checkpoints, logs, report. Repeating the command resumes the run.
       dry_run: Compile the step at full size, print its FLOPs and memory, and exit.
+      devices: With dry_run: print the memory of each of so many devices, which need not be there; nothing is compiled.
       profile: Number of steps to trace into WORKDIR/profile, for XProf and Perfetto.
       profiler_port: Port of the first process through which TensorBoard and XProf capture traces while the run goes on.
       seeds: Number of runs. More than one: WORKDIR/seed0 and so on, from train.seed, and WORKDIR/results.json with the
@@ -73,7 +76,9 @@ def _train(
     """
     start(distributed)
     if dry_run:
-        return print(training.dry_run(config))
+        return print(training.dry_run(config) if devices is None else training.memory_table(config, devices))
+    if devices is not None:
+        raise ValueError(f"--devices is for --dry-run; a run takes --mesh.data {devices}")
     if profile and seeds > 1:
         raise ValueError(f"--profile traces one run, got --seeds {seeds}; use --seeds 1")
     import jax

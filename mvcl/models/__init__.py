@@ -46,8 +46,8 @@ if TYPE_CHECKING:
         xla_convolutions,
     )
     from mvcl.models._norms import NORM_EPS, RUNNING_DECAY, counted, counts_rows
-    from mvcl.models._remat import Remat, in_turn, rematerialised
-    from mvcl.models._vit import Transformer, TransformerEncoder, ViT, ViTEncoder
+    from mvcl.models._remat import NoBlocks, Remat, in_turn, rematerialised
+    from mvcl.models._vit import Transformer, TransformerEncoder, ViT, ViTEncoder, attention_by
     from mvcl.models._weights import load_weights
 
 __getattr__, __dir__, __all__ = _lazy.exports(__name__)

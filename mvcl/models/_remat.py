@@ -13,12 +13,16 @@ Remat = Literal["none", "blocks", "full"]
 _POLICY: ContextVar[tuple[Remat, list[int]]] = ContextVar("remat", default=("none", []))
 
 
+class NoBlocks(ValueError):
+    """`train.remat` met an encoder that does not say its blocks."""
+
+
 @contextmanager
 def rematerialised(policy: Remat) -> Iterator[None]:
     """Context in which networks are traced so that `in_turn` keeps what this policy keeps.
 
     Raises:
-      ValueError: at the end, if a policy but `none` met no network with blocks.
+      NoBlocks: at the end, if a policy but `none` met no network with blocks.
     """
     seen: list[int] = []
     token = _POLICY.set((policy, seen))
@@ -27,7 +31,7 @@ def rematerialised(policy: Remat) -> Iterator[None]:
     finally:
         _POLICY.reset(token)
     if policy != "none" and not seen:
-        raise ValueError(
+        raise NoBlocks(
             f"train.remat must be none for an encoder that does not pass its blocks to models.in_turn, got {policy}; "
             "ResNet, ConvNet, ViT, EegConv and Transformer do"
         )

@@ -1,7 +1,9 @@
 """Transformers: of images (Dosovitskiy 2021), under timm's parameter names, and of padded sequences."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -59,6 +61,19 @@ class Frozen(nnx.Variable):
     """A variable that keeps its initial value: not a parameter, but part of the network."""
 
 
+_STAND_IN: ContextVar[Callable[..., jax.Array] | None] = ContextVar("attention", default=None)
+
+
+@contextmanager
+def attention_by(function: Callable[..., jax.Array]) -> Iterator[None]:
+    """Trace attention in bfloat16, which an accelerator may fuse, as this function of queries, keys and values."""
+    token = _STAND_IN.set(function)
+    try:
+        yield
+    finally:
+        _STAND_IN.reset(token)
+
+
 def attend(q: jax.Array, k: jax.Array, v: jax.Array, there: jax.Array | None = None) -> jax.Array:
     """Self-attention (n, tokens, heads, d) to the tokens that are there, (n, tokens); softmax in float32.
 
@@ -66,6 +81,8 @@ def attend(q: jax.Array, k: jax.Array, v: jax.Array, there: jax.Array | None = N
     with 8 to 128 numbers a head. Its gradient in jax takes an even number of tokens; an odd one is padded. XLA computes
     the others, such as those in float32.
     """
+    if (stand_in := _STAND_IN.get()) is not None and q.dtype == jnp.bfloat16:
+        return stand_in(q, k, v)
     if not _fused(q):
         mask = None if there is None else there[:, None, None, :]
         return jax.nn.dot_product_attention(q, k, v, mask=mask, implementation="xla")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from mvcl.training._fit import fit
     from mvcl.training._folder import Checkpoints, DamagedCheckpoints, Locked, differences, locked, read_log
     from mvcl.training._geometry import RunGeometry, embed, geometry
+    from mvcl.training._memory import memory_table
     from mvcl.training._optimizers import AdamW, Lars, Optimizer, Sgd
     from mvcl.training._processes import (
         Distributed,

@@ -67,8 +67,8 @@ def absent(source: data.Source) -> str:
     return ""
 
 
-def estimate(config: Config) -> Estimate:
-    """Compile the step at full size; missing data are assumed to have their published size."""
+def outlined(config: Config) -> tuple[Config, data.Outline, str, bool]:
+    """A config as its data fix it, their outline, what is assumed of missing data, and whether an epoch is known."""
     assumed, counted = "", True
     try:
         with _progress.during("opening the data"):
@@ -83,7 +83,12 @@ def estimate(config: Config) -> Estimate:
         # The assumed length of an epoch affects schedules, not the cost of a step.
         guess = data.Outline(1000 * config.examples, 1000, data.ExampleSpec(((None, None, 3),)))
         outline = known or guess
-    config = suited_to(config, outline)
+    return suited_to(config, outline), outline, assumed, counted
+
+
+def estimate(config: Config) -> Estimate:
+    """Compile the step at full size; missing data are assumed to have their published size."""
+    config, outline, assumed, counted = outlined(config)
     with _progress.during("building the model"):
         program = build(config, outline)
     state, batch = program.abstract_state, abstract_batch(program, config, outline)
@@ -136,8 +141,13 @@ def dry_run(config: Config) -> str:
 
 def abstract_batch(program: Program, config: Config, outline: data.Outline) -> dict[str, Any]:
     """Shapes, dtypes and shardings of a global batch."""
-    spec, sharding = outline.spec, program.batch_sharding
-    examples = config.examples + -config.examples % program.mesh.size
+    rows = config.examples + -config.examples % program.mesh.size
+    return batch_of(config, outline, rows, program.batch_sharding)
+
+
+def batch_of(config: Config, outline: data.Outline, examples: int, sharding: Any = None) -> dict[str, Any]:
+    """Shapes and dtypes of so many examples."""
+    spec = outline.spec
 
     def rows(shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((examples, *shape), dtype, sharding=sharding)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.experimental import mesh_utils
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 from mvcl import augment, data, losses, methods, metrics, models
 from mvcl.evaluation import Classification
@@ -52,7 +52,7 @@ class Program:
     restart: Callable[[State, tuple[str, ...]], State]
 
 
-def on_cpu(mesh: Mesh) -> bool:
+def _on_cpu(mesh: Mesh) -> bool:
     return bool(mesh.devices.flat[0].platform == "cpu")
 
 
@@ -94,7 +94,7 @@ def build(config: Config, outline: data.Outline) -> Program:
 def _built(config: Config, outline: data.Outline, mesh: Mesh) -> Program:
     """`build` for any seed, which `init` and `views` take as their first argument."""
     n, k, train, spec = config.examples, config.views.k, config.train, outline.spec
-    learner = _learner(config, outline, mesh)
+    learner = learner_of(config, outline, mesh.devices.flat[0].platform)
     learner.last_batch &= outline.examples % n != 1  # one example has no negatives
     rows = rows_per_device(config, outline.examples, mesh, learner)
     steps_per_epoch = data.epoch_steps(outline.examples, n, last_batch=learner.last_batch)
@@ -120,11 +120,11 @@ def _built(config: Config, outline: data.Outline, mesh: Mesh) -> Program:
         keyed = partial(objective, key=jax.random.key(seed)) if takes.key else objective
         return methods.chance_level(partial(learner.level, keyed), k, n, learner.dimension, seed)
 
-    draw = partial(_draw, () if spec.given else config.policies)
+    draw = partial(drawn, () if spec.given else config.policies)
     replicated, microbatches = NamedSharding(mesh, PartitionSpec()), None
     if train.microbatch is not None and train.microbatch < rows:
         microbatches = _sharding.microbatches(train.microbatch, rows, mesh)
-    step = _step(config, steps, learner, rule, objective, draw, microbatches)
+    step = step_of(config, steps, learner, rule, objective, draw, microbatches)
     apply, plain, head = features_of(config, spec, learner)
     state = jax.tree.map(partial(placed, mesh=mesh), jax.eval_shape(init, np.uint32(0)))
     sharding = jax.tree.map(lambda x: x.sharding, state)
@@ -141,7 +141,7 @@ def _built(config: Config, outline: data.Outline, mesh: Mesh) -> Program:
             step,
             donate_argnums=0,
             out_shardings=(sharding, replicated),
-            compiler_options=_REMAT if train.remat != "none" and on_cpu(mesh) else None,
+            compiler_options=_REMAT if train.remat != "none" and _on_cpu(mesh) else None,
         ),
         views=jax.jit(draw),
         apply=apply,
@@ -153,9 +153,9 @@ def _built(config: Config, outline: data.Outline, mesh: Mesh) -> Program:
     )
 
 
-def _learner(config: Config, outline: data.Outline, mesh: Mesh) -> methods.Learner:
+def learner_of(config: Config, outline: data.Outline, platform: str) -> methods.Learner:
     """The method with its networks; `ValueError` if it does not take these views."""
-    of_device = jnp.float32 if on_cpu(mesh) else jnp.bfloat16
+    of_device = jnp.float32 if platform == "cpu" else jnp.bfloat16
     dtypes = {"auto": of_device, "float32": jnp.float32, "bfloat16": jnp.bfloat16}
     spec, sizes = outline.spec, [policy.image_size for policy in config.policies]
     return config.method.build(
@@ -174,14 +174,14 @@ def _learner(config: Config, outline: data.Outline, mesh: Mesh) -> methods.Learn
     )
 
 
-def _draw(policies: tuple[augment.Policy, ...], seed: jax.Array, inputs: dict[str, Any]) -> Any:
+def drawn(policies: tuple[augment.Policy, ...], seed: jax.Array, inputs: dict[str, Any]) -> Any:
     """Views, by one policy each, of the images of a batch; or the given views, without policies."""
     if not policies:
         return inputs["views"]
     return augment.draw_views(policies, inputs["images"], seed, inputs["epoch"], inputs["index"])
 
 
-def _step(
+def step_of(
     config: Config,
     steps: int,
     learner: methods.Learner,
@@ -318,7 +318,7 @@ def rows_per_device(config: Config, examples: int, mesh: Mesh, learner: methods.
     return -(-n // size)
 
 
-def placed(x: jax.ShapeDtypeStruct, mesh: Mesh) -> jax.ShapeDtypeStruct:
+def placed(x: jax.ShapeDtypeStruct, mesh: Mesh | AbstractMesh) -> jax.ShapeDtypeStruct:
     """A shape with its sharding: over `fsdp` along the longest divisible axis, or replicated if there is none."""
     devices = mesh.shape["fsdp"]
     axes = [a for a, size in enumerate(x.shape) if devices > 1 and size % devices == 0]
