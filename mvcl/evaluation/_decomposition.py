@@ -44,8 +44,6 @@ class Estimate(NamedTuple):
 class Decomposition:
     """What views tell of labels or scores, in bits."""
 
-    names: tuple[str, ...]
-    """Of the views."""
     entropy: float | None
     """Of the labels of the test rows; None for scores."""
     informations: dict[Subset, Estimate]
@@ -138,9 +136,8 @@ def decompose(
         rows = here[:, [names.index(name) for name in subset]].all(1)
         if rows.sum() < 2 * _LEAST or whole.sum() < _LEAST or not held[rows].any():
             few = f"{rows.sum()} that have {' + '.join(subset)} and {whole.sum()} that have all views"
-            raise ValueError(
-                f"decompose needs at least {2 * _LEAST} training and {_LEAST} test rows, got {few}; use more"
-            )
+            least = f"at least {2 * _LEAST} training and {_LEAST} test rows"
+            raise ValueError(f"decompose needs {least}, got {few}; use more")
         given = x[subset][rows], y[rows], held[rows]
         found[subset] = outputs(given, z[subset][whole], classes=classes, width=width, probe=probe, seed=seed)
     kind = {"best": "linear or network, the better on a held-out fifth"}.get(probe, probe)
@@ -167,20 +164,18 @@ def _targets(labels: tuple[ArrayLike, ArrayLike]) -> tuple[list[np.ndarray], int
     y, answers = (np.asarray(of) for of in labels)
     if y.ndim != 1 or answers.ndim != 1:
         raise ValueError(f"labels must be (n,) of train and test, got {y.shape} and {answers.shape}")
-    scores, known = y.dtype.kind == "f", np.unique(y)
-    if scores and not (np.isfinite(y).all() and np.isfinite(answers).all()):
+    known = np.unique(y)
+    if (scores := y.dtype.kind == "f") and not np.isfinite([*y, *answers]).all():
         raise ValueError("scores must be finite, got NaN or infinity")
     if len(known) < 2 or len(np.unique(answers)) < 2:
-        what = "decompose needs labels or scores"
         raise ValueError(
-            f"{what} of at least 2 values, in train and in test; there is one, or none are known"
+            "decompose needs labels or scores of at least 2 values in train and in test, got fewer"
         )
     if scores:
         return [((of - y.mean()) / y.std()).astype(np.float32) for of in (y, answers)], 0
     if (new := np.setdiff1d(answers, known)).size:
-        raise ValueError(
-            f"labels of test must be classes of train, which has no {', '.join(map(str, new[:5]))}"
-        )
+        names = ", ".join(map(str, new[:5]))
+        raise ValueError(f"labels of test must be classes of train, which has no {names}")
     return [np.searchsorted(known, of).astype(np.int32) for of in (y, answers)], len(known)
 
 
@@ -221,20 +216,14 @@ def _decomposed(
         tables = {"tables": of_views, "others": others}
     low, high = metrics.information_bounds(alone, without, whole)
     estimated = metrics.information_parts(*(of[: len(weights)] for of in (alone, without, whole)), **tables)
-    parts = {
-        f"unique {name}": _estimate(*(of.unique[:, i] for of in (estimated, low, high)))
-        for i, name in enumerate(names)
-    }
-    parts |= {
-        name: _estimate(*(getattr(of, name) for of in (estimated, low, high)))
-        for name in ("shared", "synergy")
-    }
+    each = (estimated, low, high)
+    parts = {f"unique {name}": _estimate(*(p.unique[:, i] for p in each)) for i, name in enumerate(names)}
+    parts |= {name: _estimate(*(getattr(p, name) for p in each)) for name in ("shared", "synergy")}
     beyond = None
     if len(names) > 2:
         pairs = np.max([values[s] for s in itertools.combinations(names, 2)], axis=0)
         beyond = _estimate(np.maximum(whole - pairs, 0))
-    informations = {subset: _estimate(x) for subset, x in values.items()}
-    return Decomposition(names, entropy, informations, parts, beyond, how)
+    return Decomposition(entropy, {s: _estimate(x) for s, x in values.items()}, parts, beyond, how)
 
 
 def _estimate(values: np.ndarray, *bounds: np.ndarray) -> Estimate:
@@ -252,9 +241,7 @@ def _informations(
     values: dict[Subset, np.ndarray] = {}
     frequency = weights @ (y[:, None] == np.arange(classes))
     entropy = -np.sum(frequency * np.log(np.maximum(frequency, 1e-300)), axis=1)
-    entropy[1:] += (
-        entropy[0] - entropy[1:].mean()
-    )  # that of a draw is too low by about as much as that of the rows
+    entropy[1:] += entropy[0] - entropy[1:].mean()  # a draw's is too low, as the rows' is
     variance = weights @ y.astype(float) ** 2 - (weights @ y) ** 2
     for subset in sorted(found, key=len):
         of = found[subset]

@@ -60,17 +60,16 @@ def decompose(
         train, test = (_features(run, of, *part, names, source) for part in parts)
         found[source] = evaluation.decompose(train, test, labels, **options)
     if out is not None and jax.process_index() == 0:
-        content = {"step": int(state["step"]), "rows": {name: _plain(of) for name, of in found.items()}}
+        rows = {}
+        for name, each in found.items():
+            numbers = {of: row.dropna().to_dict() for of, row in each.frame().iterrows()}  # JSON has no NaN
+            more = {"entropy": each.entropy, "protocol": each.protocol, "numbers": numbers}
+            rows[name] = {"parts": [*each.parts]} | more
+        content = {"step": int(state["step"]), "rows": rows}
         _files.write_whole(out, json.dumps(content, indent=1) + "\n")
         frame = pd.concat({name: of.frame() for name, of in found.items()}, names=["row", "of"])
         _files.write_whole(out.with_suffix(".csv"), frame.to_csv())
     return found
-
-
-def _plain(of: evaluation.Decomposition) -> dict[str, Any]:
-    """As JSON: without bounds where there are none."""
-    rows = {name: row.dropna().to_dict() for name, row in of.frame().iterrows()}
-    return {"parts": list(of.parts), "entropy": of.entropy, "protocol": of.protocol, "numbers": rows}
 
 
 def _rows(run: Run, examples: int) -> list[tuple[str, np.ndarray]]:
@@ -78,14 +77,11 @@ def _rows(run: Run, examples: int) -> list[tuple[str, np.ndarray]]:
     of, rng = run.config.evaluation.of, np.random.default_rng(run.config.evaluation.seed)
     names = [f"{of}/{part}" if of else part for part in ("train", "test")]
     _evaluate.check_split(run, names[-1])
-    train, test = (np.flatnonzero(_labelled(run.splits[name])) for name in names)
-    if run.splits[names[0]] is run.splits[names[1]]:  # no row is held out of training
+    splits = [run.splits[name] for name in names]
+    train, test = (np.flatnonzero((s.labels >= 0) | (not s.class_names)) for s in splits)
+    if splits[0] is splits[1]:  # no row is held out of training
         test, train = np.split(rng.permutation(train), [len(train) // 3])
     return [(name, np.sort(rng.permutation(of)[:examples])) for name, of in zip(names, (train, test))]
-
-
-def _labelled(split: data.Split) -> np.ndarray:
-    return split.labels >= 0 if split.class_names else np.isfinite(split.labels)
 
 
 def _features(
