@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-VIEWS, SIZE, IMAGES = (1, 2, 4, 8), 224, 16
+VIEWS, SIZE, IMAGES = (1, 2, 4, 8), 224, 8
 OURS = ("mvcl", "mvcl, PNG", "mvcl, in memory", "Pillow")
 OTHERS = (
     *("torchvision v1, crop", "torchvision v2, crop", "torchvision v1, SimCLR", "torchvision v2, SimCLR"),
@@ -34,15 +34,11 @@ def photographs(kind: str) -> list[bytes]:
     from PIL import Image
     from sklearn.datasets import load_sample_images
 
-    found = []
-    for number in range(8):
-        left, upper = 20 * number, 7 * number
-        part = Image.fromarray(load_sample_images().images[number % 2]).crop(
-            (left, upper, left + 500, upper + 375)
-        )
-        part.save(data := io.BytesIO(), kind, quality=90)
-        found.append(data.getvalue())
-    return found
+    found = [io.BytesIO() for _ in range(8)]
+    for number, data in enumerate(found):
+        image = load_sample_images().images[number % 2]
+        Image.fromarray(image[7 * number :, 20 * number :][:375, :500]).save(data, kind, quality=90)
+    return [data.getvalue() for data in found]
 
 
 def of_mvcl(row: str, jpegs: list[bytes]) -> Callable[[int, int], Any]:
@@ -59,11 +55,12 @@ def of_mvcl(row: str, jpegs: list[bytes]) -> Callable[[int, int], Any]:
 
     def pillow(image: int, k: int) -> Any:
         pixels = np.asarray(Image.open(io.BytesIO(jpegs[image % 8])).convert("RGB"))
-        draws = np.random.default_rng(image).random((k, 40))
-        boxes = [_views.crop_box(np, policy, of, 375, 500).tolist() for of in draws]
-        return [
-            Image.fromarray(pixels).resize((SIZE, SIZE), Image.Resampling.BICUBIC, box=box) for box in boxes
-        ]
+        found = []
+        for draws in np.random.default_rng(image).random((k, 40)):
+            box = _views.crop_box(np, policy, draws, 375, 500).tolist()
+            crop = Image.fromarray(pixels).resize((SIZE, SIZE), Image.Resampling.BICUBIC, box=box)
+            found.append(np.asarray(crop))
+        return found
 
     def ours(image: int, k: int) -> Any:
         at = image % 8
@@ -169,54 +166,39 @@ def measured(rows: dict[str, str], cores: int, rounds: int, clock: str) -> dict[
                 found[row][k].append(1 / float(processes[row].stdout.readline()))
     for other in processes.values():
         other.kill()
-    return {row: {k: statistics.median(of) for k, of in each.items() if of} for row, each in found.items()}
+    return {row: {k: statistics.median(of) for k, of in found[row].items()} for row in ready}
 
 
 def main() -> None:
     from benchmarks.harness import parser_of, table
 
     parser = parser_of(__doc__)
-    parser.add_argument(
-        "--torch", metavar="PYTHON", help="an interpreter that has torchvision and tensorflow"
-    )
+    parser.add_argument("--torch", metavar="PYTHON", help="has torchvision and tensorflow")
+    parser.add_argument("--only", nargs="+", default=[*OURS, *OTHERS], metavar="ROW")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--cpu", action="store_true", help="CPU seconds of one core, where other programs run"
+    )
     parser.add_argument("--tflops", type=float, default=989.0, help="peak of a device")
     parser.add_argument("--share", type=float, default=0.3, help="of the peak that a step reaches")
-    parser.add_argument(
-        "--gflops", type=float, default=24.6, help="of a view, three times those of its forward pass"
+    parser.add_argument("--gflops", type=float, default=24.6, help="of a view, forward and backward")
+    options = parser.parse_args()
+    pythons = dict.fromkeys(OURS, sys.executable) | dict.fromkeys(OTHERS, options.torch)
+    rows = {row: pythons[row] for row in options.only if pythons[row]}
+    needed = 1000 * options.share * options.tflops / options.gflops
+    print(
+        f"{options.share:.0%} of {options.tflops:g} TFLOP/s are {needed:,.0f} views of {options.gflops:g} GFLOP/s"
     )
-    parser.add_argument(
-        "--cpu", action="store_true", help="CPU seconds of one core, where other programs run too"
-    )
-    arguments = parser.parse_args()
-    clock = "process_time" if arguments.cpu else "perf_counter"
-    rows = dict.fromkeys(OURS, sys.executable) | dict.fromkeys(
-        OTHERS if arguments.torch else (), arguments.torch
-    )
-    needed = 1000 * arguments.share * arguments.tflops / arguments.gflops
-    print(f"A device of {arguments.tflops:g} TFLOP/s, of which {arguments.share:.0%} are reached, takes {needed:,.0f} "
-          f"views of {arguments.gflops:g} GFLOP a second.")  # fmt: skip
-    for cores in (1,) if arguments.cpu else (1, 2):
-        found = measured(rows, cores, arguments.rounds, clock)
-        cells = []
-        for row in (*OURS, *OTHERS):
-            each = found.get(row) or {}
-            numbers = [f"{each[k]:,.0f}" for k in VIEWS if k in each] or ["not run"]
-            cells.append([row, *numbers, *["-"] * (len(VIEWS) - len(numbers))])
-            if each:
+    head = ["images/s at k =", *map(str, VIEWS), "views/s at 8", "time at 8 / 2", "cores for the device"]
+    for cores in (1,) if options.cpu else (1, 2):
+        found = measured(rows, cores, options.rounds, "process_time" if options.cpu else "perf_counter")
+        cells = [[row, "not run", *["-"] * 6] for row in options.only]
+        for cell in cells:
+            if each := found.get(cell[0]):
                 views = 8 * each[8]
-                cells[-1] += [f"{views:,.0f}", f"{each[2] / each[8]:.2f}", f"{cores * needed / views:.1f}"]
-            else:
-                cells[-1] += ["-"] * 3
-        print(f"\n{cores} core{'s' * (cores > 1)}{', CPU time' * arguments.cpu}\n")
-        head = [
-            "images/s at k =",
-            *map(str, VIEWS),
-            "views/s at 8",
-            "time at 8 / at 2",
-            "cores for the device",
-        ]
-        print(table(head, cells), flush=True)
+                cell[1:5] = [f"{each[k]:,.0f}" for k in VIEWS]
+                cell[5:] = [f"{views:,.0f}", f"{each[2] / each[8]:.2f}", f"{cores * needed / views:.1f}"]
+        print(f"\n{cores} core(s){', CPU time' * options.cpu}\n\n{table(head, cells)}", flush=True)
 
 
 if __name__ == "__main__":

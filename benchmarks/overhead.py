@@ -12,8 +12,9 @@ it the quartiles. Times are seconds of computation by the process on a CPU, thos
 later problems of the step took less than the first, in all. "one by one" is M3G whose k problems of a step all start
 from zeros.
 
-Convolutions: milliseconds of CPU time, all threads together, of value and gradient, the least of several turns; of
-layers alone and of networks with batch norm. "XLA" has XLA's gradients. PYTHON has torch, in both layouts.
+Convolutions: milliseconds of value and gradient of layers alone and of networks with batch norm, medians of several
+turns, of CPU time, all threads together, or of a clock on a machine that nobody else uses (--wall). "XLA" has XLA's
+gradients. PYTHON has torch, in both layouts.
 """
 
 import json
@@ -110,8 +111,9 @@ LAYERS = [
 ]
 NETWORKS = {
     "ConvNet 32-64-128": (1024, 16, 3, [32, 64, 128]),
+    "ConvNet 16-32-64, 12 pixels": (512, 12, 3, [16, 32, 64]),
     "ConvNet 64-128-256, digits": (1024, 8, 1, [64, 128, 256]),
-    "ResNet-18": (64, 32, 3, []),
+    "ResNet-18": (128, 32, 3, []),
 }
 
 
@@ -135,7 +137,7 @@ def _convolution(kind: str, sizes: Any) -> Any:
     return lambda: jax.block_until_ready(program(params, x))
 
 
-def convolutions(torch: str | None, turns: int) -> None:
+def convolutions(torch: str | None, turns: int, wall: bool) -> None:
     """Print the table of convolutions."""
     command = [torch, str(Path(__file__).with_name("overhead_torch.py"))] if torch else []
     pipe = subprocess.PIPE
@@ -143,22 +145,26 @@ def convolutions(torch: str | None, turns: int) -> None:
 
     def seconds(run: Any) -> float:
         if callable(run):
-            return repeated(run, time.process_time)(1)
+            return repeated(run, time.perf_counter if wall else time.process_time)(1)
         print(json.dumps(run), file=other.stdin, flush=True)
-        return float(other.stdout.readline())
+        return float(other.stdout.readline().split()[wall])
 
     rows = [("layer", "x".join(map(str, sizes)), sizes) for sizes in LAYERS]
     rows += [("network", name, sizes) for name, sizes in NETWORKS.items()]
-    print("| images x side x channels x features x kernel x stride | ours | XLA | PyTorch | channels last |")
-    print("| --- | ---: | ---: | ---: | ---: |", flush=True)
+    print(
+        "| images x side x channels x features x kernel x stride | ours | XLA | PyTorch | channels last | ours / best |"
+    )
+    print("| --- | ---: | ---: | ---: | ---: | ---: |", flush=True)
     for kind, name, sizes in rows:
         programs = [_convolution(kind, sizes)]
         with models.xla_convolutions():
             programs += [_convolution(kind, sizes)]
         programs += [{kind: sizes, "last": last} for last in (False, True) if other]
         found = [[seconds(run) for run in programs] for _ in range(turns + 1)][1:]
-        least = [f"{1e3 * min(of):.0f}" for of in zip(*found)]
-        print(f"| {name} | " + " | ".join(least + ["-"] * (4 - len(least))) + " |", flush=True)
+        times = [milliseconds(of) for of in zip(*found)]
+        best = f"{times[0] / min(times[2:]):.2f}" if other else "-"
+        cells = [f"{each:.0f}" for each in times] + ["-"] * (4 - len(times))
+        print(f"| {name} | " + " | ".join([*cells, best]) + " |", flush=True)
     if other is not None:
         other.terminate()
 
@@ -174,9 +180,10 @@ def main() -> None:
         "--torch", metavar="PYTHON", help="with --convolutions, an interpreter that has torch"
     )
     parser.add_argument("--turns", type=int, default=5, help="with --convolutions")
+    parser.add_argument("--wall", action="store_true", help="with --convolutions, seconds of a clock")
     arguments = parser.parse_args()
     if arguments.convolutions:
-        convolutions(arguments.torch, arguments.turns)
+        convolutions(arguments.torch, arguments.turns, arguments.wall)
         return
     print(f"jax {jax.__version__} on {jax.devices()[0].device_kind}; a training step with a ConvNet")
     print(

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from benchmarks.harness import parser_of, table
 
@@ -36,40 +37,21 @@ COMMANDS = (
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def command(*arguments: str, cache: Path | None = None) -> subprocess.Popen[str]:
-    """`mvcl`, as it was started."""
+def seconds(arguments: str, cache: Path | None = None, until: str | None = None) -> float:
+    """Seconds until `mvcl` has ended, or prints a line that begins with `until`."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
     environment |= {} if cache is None else {"MVCL_CACHE": str(cache)}
-    return subprocess.Popen(
-        [sys.executable, "-m", "mvcl", *arguments],
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
-def first_step(config: str, cache: Path, workdir: Path) -> float:
-    """Seconds until the first step is logged."""
+    options: Any = {"cwd": ROOT, "env": environment, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     begun, said = time.perf_counter(), []
-    options = ("--train.log-every", "1", "--workdir", str(workdir))
-    with command("train", config, *options, cache=cache) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
+    command = [sys.executable, "-m", "mvcl", *arguments.split()]
+    with subprocess.Popen(command, text=True, **options) as process:
+        for line in process.stdout or ():
             said.append(line)
-            if line.startswith("step"):
-                seconds = time.perf_counter() - begun
+            if until is not None and line.startswith(until):
                 process.kill()
-                return seconds
-    raise RuntimeError(f"the run ended before its first step was logged:\n{''.join(said)}")
-
-
-def answered(arguments: str) -> float:
-    """Seconds until a command has ended."""
-    begun = time.perf_counter()
-    with command(*arguments.split()) as process:
-        process.communicate()
+                return time.perf_counter() - begun
+    if until is not None:
+        raise RuntimeError(f"the run ended before its first step was logged:\n{''.join(said)}")
     return time.perf_counter() - begun
 
 
@@ -84,13 +66,14 @@ def main() -> None:
 
         def start(kind: str, turn: int) -> float:
             cache = scratch / ("warm" if kind == "warm" else f"cache_{turn}")
-            return first_step(options.config, cache, scratch / f"{kind}_{turn}")
+            folder = scratch / f"{kind}_{turn}"
+            return seconds(f"train {options.config} --train.log-every 1 --workdir {folder}", cache, "step")
 
         start("warm", -1)  # fills the cache
         rows: dict[str, Callable[[int], float]] = {
             f"train {options.config}, {kind}": partial(start, kind) for kind in ("warm", "cold")
         }
-        rows |= {each: lambda _, each=each: answered(each) for each in COMMANDS}
+        rows |= {each: lambda _, each=each: seconds(each) for each in COMMANDS}
         cells = []
         for row, measure in rows.items():
             found = [measure(turn) for turn in range(options.repeats)]

@@ -17,7 +17,7 @@ GAP = 3
 """Images are first decoded smaller, or averaged in blocks, as far as crops keep this many pixels for one of theirs."""
 _MOST = 4.0  # largest reduction of the compiled crops; others are Pillow's
 _BITS = 22  # of Pillow's weights after the point
-_STEP = 64  # they are of squares whose sides are multiples of this, so that few programs are compiled
+_STEP = 64  # they are of regions whose sides are multiples of this, so that few programs are compiled
 
 
 def _along_rows(x: jax.Array, place: jax.Array, size: int) -> jax.Array:
@@ -81,10 +81,10 @@ def _compiled(pixels: np.ndarray, box: Box, size: int) -> np.ndarray:
     columns, across = _part(box[0], box[2], len(pixels), size)
     rows, down = _part(box[1], box[3], pixels.shape[1], size)
     found = pixels[columns, rows]
-    side = -(-max(found.shape) // _STEP) * _STEP
-    square = np.empty((side, side), pixels.dtype)
-    square[: len(found), : found.shape[1]] = found
-    return np.asarray(_crop(square, across, down, size))
+    wide, tall = (-(-side // _STEP) * _STEP for side in found.shape)
+    region = np.empty((wide, tall), pixels.dtype)
+    region[: len(found), : found.shape[1]] = found
+    return np.asarray(_crop(region, across, down, size))
 
 
 def crops(
