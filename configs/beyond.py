@@ -50,15 +50,13 @@ def inf_masking() -> Config:
 
 def pairs() -> Config:
     """InfoNCE of the pairs of views, each fused alone: what the network does without the objectives of fusion."""
-    return dataclasses.replace(
-        get_config(), objective=losses.all_pairs(partial(losses.info_nce, temperature=0.1))
-    )
+    pairs = losses.all_pairs(partial(losses.info_nce, temperature=0.1))
+    return dataclasses.replace(get_config(), objective=pairs)
 
 
 def _small(real: Config) -> Config:
-    return dataclasses.replace(
-        real, data=Factors(examples=64, present=0.7), train=Train(steps=5, batch_size=16, log_every=1)
-    )
+    source, train = Factors(examples=64, present=0.7), Train(steps=5, batch_size=16, log_every=1)
+    return dataclasses.replace(real, data=source, train=train)
 
 
 def smoke() -> Config:

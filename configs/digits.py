@@ -34,11 +34,10 @@ def get_config() -> Config:
 
 def m3g() -> Config:
     """The multi-marginal matching gap (M3G) on 64 examples, the batch that Piran 2024 gives each device."""
-    return Config(
-        data=data.Digits(),
+    return dataclasses.replace(
+        get_config(),
         views=Views(k=4, policy=augment.digits()),
         encoder=models.ConvNet(),
-        head=models.koromilas_head(),
         objective=partial(losses.m3g, epsilon=0.2),
         optimizer=AdamW(learning_rate=1e-3, weight_decay=1e-4, warmup_epochs=2),
         train=Train(epochs=30, batch_size=64, evaluate_every=10),
@@ -51,12 +50,9 @@ def small() -> Config:
 
     Cost: about 6 s of one CPU core, after the compilation.
     """
-    return Config(
-        data=data.Digits(),
-        views=Views(k=4, policy=augment.digits(crop_scale=(0.3, 1.0))),
+    return dataclasses.replace(
+        get_config(),
         encoder=models.ConvNet(widths=(16, 32, 64)),
-        head=models.koromilas_head(),
-        objective=partial(losses.mv_dhel, temperature=0.5),
         optimizer=AdamW(learning_rate=3e-3, weight_decay=1e-4, warmup_epochs=1),
         train=Train(epochs=10, batch_size=128, evaluate_every=0, log_every=11),
         checkpoint=Checkpoint(every_steps=10_000, keep=1),

@@ -347,43 +347,26 @@ def _small(real: Config, views: Views, encoder: models.EncoderConfig, objective:
 
 def smoke() -> Config:
     """Some steps of `lejepa` with a small ConvNet on crops of 32 and 16 pixels, and its evaluation."""
-    real = lejepa()
-    return _small(
-        real,
-        _crops(8, 2, blur_kernel=7, large=32, small=16),
-        _CONVNET,
-        partial(losses.lejepa, slices=16),
-    )
+    crops = _crops(8, 2, blur_kernel=7, large=32, small=16)
+    return _small(lejepa(), crops, _CONVNET, partial(losses.lejepa, slices=16))
 
 
 def smoke_visreg() -> Config:
     """Some steps of `visreg` with a small ViT on crops of 32 and 16 pixels, and its evaluation."""
-    real = visreg()
     encoder = models.ViT(patch=8, width=16, depth=1, heads=2)
-    return _small(
-        real, _crops(10, 4, blur_kernel=9, large=32, small=16), encoder, partial(losses.visreg, slices=16)
-    )
+    crops = _crops(10, 4, blur_kernel=9, large=32, small=16)
+    return _small(visreg(), crops, encoder, partial(losses.visreg, slices=16))
 
 
 def smoke_vicreg() -> Config:
     """Some steps of `vicreg` with a small ConvNet on small images, and its evaluation."""
     real = vicreg()
     policy = dataclasses.replace(real.views.policy, image_size=32)
-    return _small(
-        real,
-        dataclasses.replace(real.views, policy=policy),
-        _CONVNET,
-        real.objective,
-    )
+    return _small(real, dataclasses.replace(real.views, policy=policy), _CONVNET, real.objective)
 
 
 def smoke_mmcr() -> Config:
     """Some steps of `mmcr` with a small ConvNet on small images, and its evaluation."""
     real = mmcr()
     policies = tuple(dataclasses.replace(policy, image_size=32) for policy in real.views.policies)
-    return _small(
-        real,
-        dataclasses.replace(real.views, policies=policies),
-        _CONVNET,
-        real.objective,
-    )
+    return _small(real, dataclasses.replace(real.views, policies=policies), _CONVNET, real.objective)

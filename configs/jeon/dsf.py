@@ -245,7 +245,5 @@ def _small(config: Config) -> Config:
 
 def smoke() -> Config:
     """Some steps of `cifar10` with a narrow ResNet-18 and a short queue on random images, and its evaluation."""
-    small = dataclasses.replace(
-        cifar10(), data=data.Synthetic(), encoder=_resnet(width=4), method=_moco_v2(queue=32)
-    )
-    return _small(small)
+    encoder, method = _resnet(width=4), _moco_v2(queue=32)
+    return _small(dataclasses.replace(cifar10(), data=data.Synthetic(), encoder=encoder, method=method))

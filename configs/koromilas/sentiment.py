@@ -65,7 +65,7 @@ def mosei() -> Config:
             energy_weight=1.0,  # paper, Eq. 12
         ),
         method=methods.MultiEncoder(  # paper, E
-            encoders=(),  # paper, E: the same for each modality
+            encoders=()  # paper, E: the same for each modality
         ),
         optimizer=AdamW(  # paper, E
             learning_rate=5e-5,  # ours: the middle of the paper's {1e-5, 5e-5, 1e-4}, E

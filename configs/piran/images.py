@@ -22,6 +22,7 @@ Ours: not run.
 
 import dataclasses
 from functools import partial
+from typing import Any
 
 from mvcl import augment, data, evaluation, losses, methods, models
 from mvcl.training import AdamW, Checkpoint, Config, Train, Views
@@ -173,20 +174,11 @@ def domainnet() -> Config:
 get_config = imagenet1k
 
 
-def _small(
-    real: Config, source: data.Synthetic, views: Views, train: Train, protocol: evaluation.Evaluation
-) -> Config:
+def _small(real: Config, **changes: Any) -> Config:
     head = dataclasses.replace(models.piran_head(), hidden=16, out=8)
-    return dataclasses.replace(
-        real,
-        data=source,
-        views=views,
-        encoder=models.ViT(patch=16, width=16, depth=1, heads=2),
-        head=head,
-        method=methods.StudentTeacher(momentum=0.99, predictor=head),
-        train=train,
-        evaluation=protocol,
-    )
+    encoder = models.ViT(patch=16, width=16, depth=1, heads=2)
+    method = methods.StudentTeacher(momentum=0.99, predictor=head)
+    return dataclasses.replace(real, encoder=encoder, head=head, method=method, **changes)
 
 
 _SMALL_LINEAR = dataclasses.replace(_LINEAR, batch_size=32, epochs=2)
@@ -198,22 +190,20 @@ def smoke() -> Config:
     real = imagenet1k()
     return _small(
         real,
-        data.Synthetic(sizes="different"),
-        Views(k=4, policies=(*policies, policies[0])),
-        dataclasses.replace(real.train, steps=4, batch_size=32, group=4, log_every=1),
-        evaluation.Classification(linear=_SMALL_LINEAR),
+        data=data.Synthetic(sizes="different"),
+        views=Views(k=4, policies=(*policies, policies[0])),
+        train=dataclasses.replace(real.train, steps=4, batch_size=32, group=4, log_every=1),
+        evaluation=evaluation.Classification(linear=_SMALL_LINEAR),
     )
 
 
 def smoke_domainnet() -> Config:
     """Two steps of `domainnet` at its 512 = 32 x 16 with a small ViT on random images of 20 classes in 6 domains."""
-    real = domainnet()
+    real, drawn = domainnet(), {"classes": 20, "classes_per_draw": 16, "examples": 512}
     return _small(
         real,
-        data.Synthetic(
-            domains=data.DOMAINS, classes=20, classes_per_draw=16, examples=512, sizes="different"
-        ),
-        Views(k=5, policy=augment.simclr(image_size=32)),
-        dataclasses.replace(real.train, steps=2, log_every=1),
-        evaluation.Domains(linear=_SMALL_LINEAR),
+        data=data.Synthetic(domains=data.DOMAINS, sizes="different", **drawn),
+        views=Views(k=5, policy=augment.simclr(image_size=32)),
+        train=dataclasses.replace(real.train, steps=2, log_every=1),
+        evaluation=evaluation.Domains(linear=_SMALL_LINEAR),
     )

@@ -15,9 +15,8 @@ from mvcl.studies import Cell, Claim, Factors, Measure, Noise, Values, Within, c
 from mvcl.training import Config
 
 AVERAGES, METHODS = ("loss_avg", "fea_avg"), ("loss_avg", "fea_avg", "DSF")
-MARGINS = tuple(
-    Measure(f"margin, {when}", digits=2, better="") for when in ("start", "end", "gain", "largest")
-)
+WHEN = ("start", "end", "gain")
+MARGINS = tuple(Measure(f"margin, {when}", digits=2, better="") for when in (*WHEN, "largest"))
 """s+ - s- of `of_log`."""
 ACCURACIES = (
     Measure("k-NN, head", percent=True, digits=2),

@@ -56,9 +56,8 @@ NOISE = Noise(
 
 Bases = Mapping[str, Callable[[int], Config]]
 """Data set -> k -> config."""
-RELEASED = (
-    "\n\nEvery run has the settings of the authors' code: the variants of the recipes that end in _released."
-)
+RELEASED = """\n
+Every run has the settings of the authors' code: the variants of the recipes that end in _released."""
 """Ends the text of a study with --released."""
 
 

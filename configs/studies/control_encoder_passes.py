@@ -32,10 +32,8 @@ def small(seeds: int = SEEDS, *, data: Path) -> Study:
         cells.append(_images.cell(factors, _images.bench(data, k), {"objective": loss, **length}))
     rows: list[_rows.Row] = []
     for name in names:
-        text, cell = (
-            f"{name}: 4 views are better than 2 at equal",
-            {"objective": name, "k": more, "passes": 2},
-        )
+        text = f"{name}: 4 views are better than 2 at equal"
+        cell = {"objective": name, "k": more, "passes": 2}
         rows.append((f"{text} passes (2)", cell, [{"k": few}]))
         rows.append((f"{text} epochs", cell, [{"k": few, "passes": 1}]))
     return _images.study(

@@ -40,9 +40,8 @@ _FORMS: Mapping[str, Mapping[str, Any]] = {
     "concentration / p, 0.999 R": {"objective.resultant_scale": 0.999},
 }
 _PRINTED = {0.8: (91.2, 92.0), 0.9: (91.3, 92.3), 1.0: (91.8, 92.5), 1.1: (91.4, 92.0)}
-_WHEN = ("start", "end", "gain")
-_CURVES = [Measure(f"R, {when}", digits=3, better="") for when in _WHEN]
-_CURVES += [*(Measure(f"kappa, {when}", digits=2, better="") for when in _WHEN), *_jeon.MARGINS]
+_CURVES = [Measure(f"R, {when}", digits=3, better="") for when in _jeon.WHEN]
+_CURVES += [*(Measure(f"kappa, {when}", digits=2, better="") for when in _jeon.WHEN), *_jeon.MARGINS]
 _SAME: Any = {
     "title": "Jeon 2025, Table 3 and Figures 5 and 6: DSF by temperature, and its similarities in training",
     "reference": {"form": _PAPERS, "temperature": 1.0},

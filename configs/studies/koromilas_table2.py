@@ -193,10 +193,8 @@ def _figure_claims(accuracy: str, ks: Sequence[int], where: Factors) -> list[Cla
         found.append(Trend(text, c, _UNIFORMITY, cells, "k", rises=False))
     several = [k for k in ks if k > 2]
     for name in PAIRS:
-        text, cells = (
-            f"the gradients of {name} conflict more with more views{on}",
-            {**where, "objective": name},
-        )
+        text = f"the gradients of {name} conflict more with more views{on}"
+        cells = {**where, "objective": name}
         found.append(Trend(text, "L1, Section III-F", _conflict.MEASURES[0], cells, "k", False, several))
     most = {**where, "k": ks[-1]}
     for first, second in itertools.combinations(ALL[:-1], 2):

@@ -42,6 +42,7 @@ Growing batches have {_bench.BATCH} images, fixed ones as many views as two of e
 M = 8 at {_FEW} images and {_LENGTHS[0]} epochs against SimCLR at {_bench.BATCH} images and {_LENGTHS[3]} epochs: a
 quarter of the batch and an eighth of the epochs, half of the compute (in the paper a sixteenth, an eighth and half)."""
 _SPENT = (Measure("updates", digits=0, better=""), Measure("relative compute", digits=2, better=""))
+Ints = Sequence[int]
 _SIMCLR = {"objective": SIMCLR, "batch": "growing", "M": 2}
 _SAME: Any = {
     "title": "Shidani 2024, Figures 3, 6 and 7: accuracy by epochs, relative compute and number of views",
@@ -64,11 +65,8 @@ def with_compute(folder: Path) -> list[Values]:
 def paper(seeds: int = 3) -> Study:
     """ImageNet-1K, ResNet-50."""
     bases = {**_shidani.batches(), "256": training.load("shidani/imagenet1k:headline")}
-    names, lengths, views = (
-        (GEOMETRIC, SUFFICIENT, MULTI_CROP),
-        (128, 256, 512, 1024),
-        (2, 3, 4, 6, 8, 12, 16),
-    )
+    names, views = (GEOMETRIC, SUFFICIENT, MULTI_CROP), (2, 3, 4, 6, 8, 12, 16)
+    lengths = (128, 256, 512, 1024)
     grid = _grid([SIMCLR], "growing", [2], lengths)
     for batch in ("growing", "fixed"):
         grid += _grid(names, batch, views, lengths[:1]) + _grid(names, batch, [8], lengths[1:])
@@ -128,9 +126,7 @@ def small(seeds: int = SEEDS, *, data: Path) -> Study:
 smoke = _images.smoke(small)
 
 
-def _grid(
-    names: Sequence[str], batch: str, views: Sequence[int], epochs: Sequence[int]
-) -> list[dict[str, Any]]:
+def _grid(names: Sequence[str], batch: str, views: Ints, epochs: Ints) -> list[dict[str, Any]]:
     return _rows.grid(objective=names, batch=[batch], M=views, epochs=epochs)
 
 
@@ -140,9 +136,7 @@ def _headline(accuracy: str, text: str, cell: dict[str, Any], epochs: int) -> li
     return _rows.above("Abstract; Section 3.2", accuracy, [row])
 
 
-def _by_epochs(
-    accuracy: str, batches: Sequence[str], epochs: Sequence[int], names: Sequence[str]
-) -> list[Claim]:
+def _by_epochs(accuracy: str, batches: Sequence[str], epochs: Ints, names: Sequence[str]) -> list[Claim]:
     """Figure 3a: M = 8 against SimCLR at equal epochs and at equal compute."""
     source, found = "Section 3.2, Figure 3a", list[Claim]()
     for batch, name in itertools.product(batches, names):
@@ -163,9 +157,7 @@ def _by_epochs(
     return found
 
 
-def _by_views(
-    accuracy: str, batches: dict[str, Sequence[str]], views: Sequence[int], epochs: int
-) -> list[Claim]:
+def _by_views(accuracy: str, batches: dict[str, Sequence[str]], views: Ints, epochs: int) -> list[Claim]:
     """Figure 3b."""
     found, source, most = list[Claim](), "Section 3.2, Figure 3b", f"M = {views[-1]}"
     for batch, names in batches.items():

@@ -21,9 +21,8 @@ __all__ = ["all_pairs", "cross_pairs", "mean_pair", "one_vs_rest"]
 
 def _loss_of(measured: Callable[..., Measured]) -> Loss:
     """The loss without the measures, which `declare` finds below it."""
-    operands = [
-        p.name for p in inspect.signature(measured).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD
-    ]
+    parameters = inspect.signature(measured).parameters.values()
+    operands = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
 
     @functools.wraps(measured)
     def loss(*views: ArrayLike, **options: Any) -> jax.Array:

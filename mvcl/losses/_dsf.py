@@ -20,9 +20,7 @@ from mvcl.losses._vmf import bessel_ratio, length, log_series, of_means
 __all__ = ["dsf"]
 
 
-def _measured(
-    queries: ArrayLike, keys: ArrayLike, queue: ArrayLike | None = None, **options: Any
-) -> Measured:
+def _measured(queries: ArrayLike, keys: ArrayLike, queue: Any = None, **options: Any) -> Measured:
     return _loss(queries, keys, filled(dsf, options | {"queue": queue}))
 
 
@@ -108,9 +106,8 @@ def _similarities(
     direction, resultant, kappa = of_means(means, scale, by_d)
     order = d / 2 - 1
     estimate = given.mean_resultant == "estimate"
-    mean_resultant, mean_kappa = (
-        lax.stop_gradient(emb.mean_where(x, exists, given.axis_name)) for x in (resultant, kappa)
-    )
+    over_groups = (emb.mean_where(x, exists, given.axis_name) for x in (resultant, kappa))
+    mean_resultant, mean_kappa = map(lax.stop_gradient, over_groups)
 
     def own(r: jax.Array, concentration: jax.Array) -> jax.Array:
         return r if estimate else bessel_ratio(order, concentration)
@@ -198,9 +195,8 @@ def _loss(queries: ArrayLike, keys: ArrayLike, options: dict[str, Any]) -> Measu
         "positive_similarity": (positive[0] + alone, both),
         "negative_similarity": (total / jnp.maximum(count, 1) + alone, both),
     }
-    loss = emb.mean_where(
-        lse_union(*(e - positive for e in energies)), None if both is None else both[None], axis
-    )
+    energy = lse_union(*(e - positive for e in energies))
+    loss = emb.mean_where(energy, None if both is None else both[None], axis)
     means = {name: emb.mean_where(*of_group, axis) for name, of_group in measures.items()}
     if options["mean_resultant"] == "exact":
         resultant = bessel_ratio(jnp.shape(queries)[2] / 2 - 1, kappa)

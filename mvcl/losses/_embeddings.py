@@ -139,9 +139,8 @@ def other_views_of_instance(s: Vectors) -> jax.Array:
 def _by_other_view(rows: jax.Array, columns: jax.Array, k: int) -> jax.Array:
     """`(k, k-1, n)`: of view l and each other view, from blocks (l, m), l < m."""
     place = {pair: i for i, pair in enumerate(combinations(range(k), 2))}
-    index = [
-        [place[l, m] if l < m else place[m, l] + len(place) for m in range(k) if m != l] for l in range(k)
-    ]
+    place |= {(m, l): i + len(place) for (l, m), i in place.items()}
+    index = [[place[l, m] for m in range(k) if m != l] for l in range(k)]
     return jnp.concatenate([rows, columns])[np.asarray(index)]
 
 

@@ -143,9 +143,8 @@ def sufficient_statistics(
         return emb.mean_where(energy - positive, exists, e.axis_name)
     s = emb.scaled(e, temperature)
     # The mean of projected vectors is no longer than they are; another aggregation may be.
-    q = emb.scaled(
-        dataclasses.replace(q, projected=e.projected and (normalize_rest or aggregation is None)), temperature
-    )
+    short = e.projected and (normalize_rest or aggregation is None)
+    q = emb.scaled(dataclasses.replace(q, projected=short), temperature)
     positive = jnp.sum(s.z * q.z, axis=-1)  # (k, n)
     others = _lse.against_all(s, q)
     return emb.mean_where(emb.with_queue(s, positive, others) - positive, exists, e.axis_name)

@@ -188,9 +188,8 @@ def _gap(
         )
     if epsilon_init > 1 and epsilon_decay == 1:
         raise ValueError(f"epsilon_decay must be < 1 to reach epsilon from epsilon_init={epsilon_init}")
-    strength = _checks.scalar(
-        "epsilon", given.epsilon, jnp.promote_types(z.dtype, jnp.float32), positive=True
-    )
+    dtype = jnp.promote_types(z.dtype, jnp.float32)
+    strength = _checks.scalar("epsilon", given.epsilon, dtype, positive=True)
     scale = _checks.real("cost_scale", given.cost_scale, positive=True)
     there = _checks.mask(given.mask, z.shape[:2])
     if there is not None:

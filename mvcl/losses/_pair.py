@@ -17,12 +17,7 @@ __all__ = ["dcl", "dhel", "info_nce", "info_nce_minimum", "nt_xent", "rince"]
 
 
 def _info_nce_terms(
-    e: Vectors,
-    pairs: Pairs,
-    *,
-    temperature: ArrayLike,
-    symmetric: bool,
-    in_batch_negatives: bool,
+    e: Vectors, pairs: Pairs, *, temperature: ArrayLike, symmetric: bool, in_batch_negatives: bool
 ) -> emb.Terms:
     s = emb.scaled(e, temperature)
     (left, right), extra = emb.sides(pairs), None if s.queue is None else emb.queue_energy(s, s.queue)

@@ -198,10 +198,8 @@ def _shapes(
         first = part * lax.axis_index(axis_name)
         padded = jnp.pad(drawn, ((0, part * lax.axis_size(axis_name) - len(drawn)), (0, 0)))
         drawn = lax.dynamic_slice_in_dim(padded, first, part)
-    sums = over_directions(
-        _to_quantiles, None, rows, drawn, (there, among[:, :, None], quantiles[:, :, None])
-    )
-    return _numerics.device_sum(sums, axis_name)
+    constants = there, among[:, :, None], quantiles[:, :, None]
+    return _numerics.device_sum(over_directions(_to_quantiles, None, rows, drawn, constants), axis_name)
 
 
 def _to_quantiles(p: jax.Array, there: jax.Array | None, among: jax.Array, quantiles: jax.Array) -> Two:

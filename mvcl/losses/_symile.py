@@ -286,9 +286,8 @@ def _backward(
         return (jax.tree.map(jnp.add, dfirst, pull(du)[0]), dx, dy), None
 
     blocks_x = _blocks_of_rows(views, keeps, rows)
-    of_blocks_u, of_blocks_x = (
-        [emb.in_blocks(a, block) for a in of_side] for of_side, block in zip(slopes, (heads, rows))
-    )
+    of_blocks_u = [emb.in_blocks(a, heads) for a in slopes[0]]
+    of_blocks_x = [emb.in_blocks(a, rows) for a in slopes[1]]
     start = jax.tree.map(jnp.zeros_like, (first, blocks_x[0], y))
     blocks_u = _blocks_of(math.prod(_sizes(views)), heads), *of_blocks_u
     (dfirst, dx, dy), _ = lax.scan(of_heads, start, blocks_u)

@@ -10,16 +10,7 @@ import optax
 from flax import nnx
 
 from mvcl import _checks, _numerics, losses, models
-from mvcl.methods._method import (
-    Batch,
-    Learner,
-    LossAndMore,
-    Module,
-    Specification,
-    embed,
-    embedded,
-    stacked,
-)
+from mvcl.methods._method import Batch, Learner, LossAndMore, Module, Specification, embed, embedded, stacked
 from mvcl.methods._objective import OfViews
 
 

@@ -14,15 +14,7 @@ from jax import lax
 
 from mvcl import _checks, _numerics, losses, metrics, models
 from mvcl._progress import track
-from mvcl.methods._method import (
-    Batch,
-    Inputs,
-    Learner,
-    LossAndMore,
-    Module,
-    Specification,
-    key_of_batch,
-)
+from mvcl.methods._method import Batch, Inputs, Learner, LossAndMore, Module, Specification, key_of_batch
 from mvcl.methods._multi_encoder import separate
 from mvcl.methods._objective import Measures, OfViews
 
@@ -99,9 +91,8 @@ class Sem:
             )
         from_0 = ("pretrain_epochs", "watch_epochs", "clusters", "lam", "mini_batch_above")
         from_1 = ("update_epochs", "features", "embedding", "k_means_starts")
-        _checks.fields(
-            "method", self, **dict.fromkeys(from_0, "[0, inf)"), **dict.fromkeys(from_1, "[1, inf)")
-        )
+        least = dict.fromkeys(from_0, "[0, inf)") | dict.fromkeys(from_1, "[1, inf)")
+        _checks.fields("method", self, **least)
         if not self.hidden or min(self.hidden) < 1:
             raise ValueError(f"method.hidden must have at least one positive width, got {self.hidden}")
         clusters = self.clusters or spec.classes
@@ -109,10 +100,9 @@ class Sem:
             raise ValueError(f"method.clusters must be at least 2 for data without classes, got {clusters}")
         if self.paper and self.as_released:
             raise ValueError("method.paper and method.as_released exclude each other, got both")
-        training: dict[str, Any] = dict(
-            zip(_TRAINING, _RELEASED if self.as_released else _PAPER if self.paper else ())
-        )
-        return SemLearner(spec, dataclasses.replace(self, **training), clusters)
+        chosen: tuple[Any, ...] = _RELEASED if self.as_released else _PAPER if self.paper else ()
+        options = dataclasses.replace(self, **dict(zip(_TRAINING, chosen)))
+        return SemLearner(spec, options, clusters)
 
 
 class SemLearner(Learner):
@@ -159,9 +149,8 @@ class SemLearner(Learner):
             z = net.embed(h)
             return *objective(z, **extra), z
 
-        shapes = jax.eval_shape(
-            contrast, jax.ShapeDtypeStruct((self.k, x[0].shape[0], self.options.features), jnp.float32)
-        )
+        hidden = jax.ShapeDtypeStruct((self.k, x[0].shape[0], self.options.features), jnp.float32)
+        shapes = jax.eval_shape(contrast, hidden)
 
         def pretraining() -> Any:
             h, error = restored(corrupted)

@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING
 from mvcl import _lazy
 
 if TYPE_CHECKING:
-    from mvcl.metrics._geometry import (
-        alignment,
-        effective_rank,
-        lidar,
-        uniformity,
-        wasserstein_uniformity,
-    )
+    from mvcl.metrics._geometry import alignment, effective_rank, lidar, uniformity, wasserstein_uniformity
     from mvcl.metrics._information import (
         Interval,
         best_gaussian_multiplicity,

@@ -143,17 +143,15 @@ def _notes(content: dict[str, Any]) -> list[str]:
         head = ["cell", "measure", "minus", "difference", "seeds"]
         parts += ["## Paired differences", "By seed, with 95% intervals.", _markdown(head, lines, 3)]
     if untrained := content["not_trained"]:
-        of_cell = {
-            n: "all" if {*labels} == {*of} else ", ".join(labels[m] for m in of)
+        lines = [
+            [n, "all" if {*labels} == {*of} else ", ".join(map(labels.get, of))]
             for n, of in untrained.items()
-        }
-        parts += ["## Not trained", _UNTRAINED, _markdown(["cell", "measures"], [*of_cell.items()], 2)]
+        ]
+        parts += ["## Not trained", _UNTRAINED, _markdown(["cell", "measures"], lines, 2)]
     if claims := content["claims"]:
         head = ["claim", "source", "measure", "here", "decided by"]
-        lines = [
-            [of["text"], of["source"], labels[of["measure"]], f"**{of['answer']}**", of["reason"]]
-            for of in claims
-        ]
+        shown = [of | {"measure": labels[of["measure"]], "answer": f"**{of['answer']}**"} for of in claims]
+        lines = [[of[x] for x in ("text", "source", "measure", "answer", "reason")] for of in shown]
         rules = "\n".join(f"- {rule}" for rule in dict.fromkeys(claim["rule"] for claim in claims))
         parts += ["## Claims", _coverage(content), _markdown(head, lines, 5)]
         parts.append(f"{_RULES if _half_widths(content) else 'Rule:'}\n\n{rules}")

@@ -170,11 +170,7 @@ def spread_of(costs: Geometry, epsilon: jax.Array) -> jax.Array:
 
 
 def any_way(
-    way: Way | None,
-    costs: Geometry,
-    epsilon: jax.Array,
-    by: Callable[[Way], Result],
-    most: Way = Way.KERNELS,
+    way: Way | None, costs: Geometry, epsilon: jax.Array, by: Callable[[Way], Result], most: Way = Way.KERNELS
 ) -> Result:
     """`by` the last way up to `most` that is right: `way`, or where that is None, as the costs' spread decides."""
     if way is not None:

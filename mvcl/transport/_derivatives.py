@@ -16,20 +16,8 @@ from jax import lax
 from jax.scipy.sparse.linalg import cg
 
 from mvcl import _numerics
+from mvcl.transport import _blocks as blocks
 from mvcl.transport import _tree
-from mvcl.transport._blocks import (
-    Tiles,
-    Vectors,
-    Way,
-    Work,
-    any_way,
-    cost_block,
-    exponent_block,
-    logsumexp,
-    over_blocks,
-    spread_bounds,
-    spread_of,
-)
 from mvcl.transport._contraction import groups, log_joint, pair_marginals, scaled_potentials
 from mvcl.transport._costs import pairs, views_of_pairs
 from mvcl.transport._geometry import Geometry
@@ -53,21 +41,21 @@ Slope = tuple[tuple[jax.Array, ...], jax.Array]
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def slope(work: Work, at: Point) -> Slope:
+def slope(work: blocks.Work, at: Point) -> Slope:
     """The derivatives with the potentials held; this device's part."""
     # One problem after the other under vmap, as the iteration.
     return jax.custom_batching.sequential_vmap(partial(_slope, work))(at)
 
 
 @slope.defjvp
-def _(work: Work, primals: tuple[Point], tangents: tuple[Point]) -> tuple[Slope, Slope]:
+def _(work: blocks.Work, primals: tuple[Point], tangents: tuple[Point]) -> tuple[Slope, Slope]:
     change = jax.jvp(partial(_gradient, work), primals, tangents)[1]
     return slope(work, *primals), (change.costs.arrays, change.epsilon)
 
 
-def _slope(work: Work, at: Point) -> Slope:
-    def by(way: Way) -> Slope:
-        if way is Way.ELEMENTWISE and not _is_sum_of_two(at.costs):
+def _slope(work: blocks.Work, at: Point) -> Slope:
+    def by(way: blocks.Way) -> Slope:
+        if way is blocks.Way.ELEMENTWISE and not _is_sum_of_two(at.costs):
             change = jax.grad(partial(_minus_mass, work, way))(at)
             return change.costs.arrays, change.epsilon
         plans = pair_marginals(work, at.costs, _scaled(at), at.epsilon, way)
@@ -77,11 +65,11 @@ def _slope(work: Work, at: Point) -> Slope:
         terms += [-jnp.sum(p * c) for p, c in zip(plans, at.costs.arrays)]
         return plans, sum(terms[1:], start=terms[0]) / at.epsilon - jnp.sum(marginals[0])
 
-    return any_way(work.way, at.costs, at.epsilon, by)
+    return blocks.any_way(work.way, at.costs, at.epsilon, by)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def potentials_of(work: Work, at: Point) -> tuple[jax.Array, ...]:
+def potentials_of(work: blocks.Work, at: Point) -> tuple[jax.Array, ...]:
     """The potentials of `at`, whose derivative is that of the solution of `marginal_l(f, C, ε) = a_l`.
 
     Differentiating that gives, with the pair marginals P_lm of the plan,
@@ -97,7 +85,7 @@ def potentials_of(work: Work, at: Point) -> tuple[jax.Array, ...]:
 
 @potentials_of.defjvp
 def _(
-    work: Work, primals: tuple[Point], tangents: tuple[Point]
+    work: blocks.Work, primals: tuple[Point], tangents: tuple[Point]
 ) -> tuple[tuple[jax.Array, ...], tuple[jax.Array, ...]]:
     (at,), (change,) = primals, tangents
     at = at._replace(potentials=potentials_of(work, at))
@@ -124,18 +112,19 @@ def _(
     return at.potentials, tuple(at.epsilon * step for step in steps)
 
 
-def implicit(work: Work, at: Point) -> tuple[tuple[jax.Array, ...], jax.Array]:
+def implicit(work: blocks.Work, at: Point) -> tuple[tuple[jax.Array, ...], jax.Array]:
     """The potentials with their derivative, and the dual objective at them with all of its derivative."""
     at = at._replace(potentials=potentials_of(work, at))
 
-    def by(way: Way) -> jax.Array:
+    def by(way: blocks.Way) -> jax.Array:
         return _minus_mass(work, way, _where_right(work, way, at))
 
-    entropy = over_devices(work, any_way(work.way, at.costs, at.epsilon, by, Way.ROWS), at.epsilon)
+    part = blocks.any_way(work.way, at.costs, at.epsilon, by, blocks.Way.ROWS)
+    entropy = over_devices(work, part, at.epsilon)
     return at.potentials, sum(values(at.penalties, at.weights, at.potentials), start=entropy)
 
 
-def over_devices(work: Work, parts: Tree, like: jax.Array) -> Tree:
+def over_devices(work: blocks.Work, parts: Tree, like: jax.Array) -> Tree:
     """The sum of all devices' parts, marked as differing between them wherever `like` is."""
     if work.axis_name is None:
         return parts
@@ -144,9 +133,9 @@ def over_devices(work: Work, parts: Tree, like: jax.Array) -> Tree:
 
 
 def _solve(
-    marginals: Vectors,
-    change: Callable[[tuple[jax.Array, ...]], Vectors],
-    right: Vectors,
+    marginals: blocks.Vectors,
+    change: Callable[[tuple[jax.Array, ...]], blocks.Vectors],
+    right: blocks.Vectors,
     more: Sequence[tuple[jax.Array, jax.Array]],
 ) -> list[jax.Array]:
     """x of `marginal_l x_l + sum_m P_lm x_m + more_l x_l = right_l`, 0 where the marginal is 0 and where x is held.
@@ -158,13 +147,11 @@ def _solve(
     there = [(m > 0) & ~held for m, (_, held) in zip(marginals, more)]
     root = [jnp.sqrt(jnp.where(t, m + extra, 1)) for t, m, (extra, _) in zip(there, marginals, more)]
     loose = [jnp.all((extra == 0) & ~held).astype(extra.dtype) for extra, held in more]
-    unit = [
-        jnp.where(t, r / jnp.sqrt(jnp.sum(jnp.square(r), where=t)), 0) * some
-        for t, r, some in zip(there, root, loose)
-    ]
+    lengths = [jnp.sqrt(jnp.sum(jnp.square(r), where=t)) for t, r in zip(there, root)]
+    unit = [jnp.where(t, r / x, 0) * some for t, r, x, some in zip(there, root, lengths, loose)]
     count = jnp.maximum(sum(loose[1:], start=loose[0]), 1)
 
-    def divided(vectors: Vectors) -> tuple[jax.Array, ...]:
+    def divided(vectors: blocks.Vectors) -> tuple[jax.Array, ...]:
         return tuple(jnp.where(t, x / r, 0) for t, x, r in zip(there, vectors, root))
 
     def system(y: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
@@ -182,7 +169,7 @@ def _solve(
     return list(divided(y))
 
 
-def _change_of_marginals(plans: Vectors, x: Vectors) -> list[jax.Array]:
+def _change_of_marginals(plans: blocks.Vectors, x: blocks.Vectors) -> list[jax.Array]:
     """`marginal_l x_l + sum_m P_lm x_m`, that of the marginals by potentials that change by ε x."""
     sums = [marginal * part for marginal, part in zip(_marginals(plans), x)]
     for plan, (l, m) in zip(plans, pairs(len(x))):
@@ -191,55 +178,55 @@ def _change_of_marginals(plans: Vectors, x: Vectors) -> list[jax.Array]:
     return sums
 
 
-def _marginals(plans: Vectors) -> list[jax.Array]:
+def _marginals(plans: blocks.Vectors) -> list[jax.Array]:
     """Marginals of the views from those of the pairs of views."""
     k = views_of_pairs(len(plans))
     return [jnp.sum(plans[0], axis=1)] + [jnp.sum(plan, axis=0) for plan in plans[: k - 1]]
 
 
-def _gradient(work: Work, at: Point) -> Point:
+def _gradient(work: blocks.Work, at: Point) -> Point:
     """This device's derivatives of `-ε mass`, by potentials the negative marginals; with further ones in both modes."""
 
-    def by(way: Way) -> Point:
+    def by(way: blocks.Way) -> Point:
         return jax.grad(partial(_minus_mass, work, way))(_where_right(work, way, at))
 
-    return any_way(work.way, at.costs, at.epsilon, by, Way.ROWS)
+    return blocks.any_way(work.way, at.costs, at.epsilon, by, blocks.Way.ROWS)
 
 
-def _minus_mass(work: Work, way: Way, at: Point) -> jax.Array:
+def _minus_mass(work: blocks.Work, way: blocks.Way, at: Point) -> jax.Array:
     """`-ε mass`; this device's part."""
     if at.costs.edges:
         devices = 1 if work.axis_name is None else lax.axis_size(work.axis_name)
-        total = logsumexp(_tree.messages(at.costs, _scaled(at), at.epsilon, 0)[0], axis=0)
+        total = blocks.logsumexp(_tree.messages(at.costs, _scaled(at), at.epsilon, 0)[0], axis=0)
         return -at.epsilon * jnp.exp(total) / devices
     joint = log_joint(work, at.costs, _scaled(at), at.epsilon, groups(len(at.costs.shape))[0], way)
     return -at.epsilon * jnp.sum(jnp.exp(joint))
 
 
-def _pair_marginals(work: Work, at: Point) -> tuple[jax.Array, ...]:
+def _pair_marginals(work: blocks.Work, at: Point) -> tuple[jax.Array, ...]:
     """k(k-1)/2 marginals (n_l, n_m) of the plan on the pairs of views, for any costs; this device's part."""
 
-    def by(way: Way) -> tuple[jax.Array, ...]:
-        if way is Way.ELEMENTWISE and not _is_sum_of_two(at.costs):
+    def by(way: blocks.Way) -> tuple[jax.Array, ...]:
+        if way is blocks.Way.ELEMENTWISE and not _is_sum_of_two(at.costs):
             return _pair_marginals_elementwise(work, at)
         right = _where_right(work, way, at)
         return pair_marginals(work, right.costs, _scaled(right), right.epsilon, way)
 
-    return any_way(work.way, at.costs, at.epsilon, by, Way.ROWS)
+    return blocks.any_way(work.way, at.costs, at.epsilon, by, blocks.Way.ROWS)
 
 
-def _pair_marginals_elementwise(work: Work, at: Point) -> tuple[jax.Array, ...]:
+def _pair_marginals_elementwise(work: blocks.Work, at: Point) -> tuple[jax.Array, ...]:
     """The same from all entries of the plan, as derivatives by matrices of pairs that are added to its exponent."""
     shape, scaled = at.costs.shape, _scaled(at)
     group, rest = groups(len(shape))
 
     def mass(added: tuple[jax.Array, ...]) -> jax.Array:
-        def block(tiles: Tiles) -> jax.Array:
-            exponent = exponent_block(at.costs, scaled, at.epsilon, tiles)
-            exponent = exponent + cost_block(Geometry(added), tiles)
+        def block(tiles: blocks.Tiles) -> jax.Array:
+            exponent = blocks.exponent_block(at.costs, scaled, at.epsilon, tiles)
+            exponent = exponent + blocks.cost_block(Geometry(added), tiles)
             return jnp.sum(jnp.exp(exponent), axis=tuple(range(len(group), len(shape))))
 
-        return jnp.sum(over_blocks(work, shape, group, rest, block))
+        return jnp.sum(blocks.over_blocks(work, shape, group, rest, block))
 
     zero = 0 * at.epsilon  # varies between devices as epsilon does
     return jax.grad(mass)(
@@ -247,14 +234,15 @@ def _pair_marginals_elementwise(work: Work, at: Point) -> tuple[jax.Array, ...]:
     )
 
 
-def _where_right(work: Work, way: Way, at: Point) -> Point:
+def _where_right(work: blocks.Work, way: blocks.Way, at: Point) -> Point:
     """`at`, or ones where `way` is not right.
 
     Under vmap both ways are taken, and a NaN of the one that is not right would get into the derivative of the other.
     """
-    if work.way is not None or way is Way.ELEMENTWISE:
+    if work.way is not None or way is blocks.Way.ELEMENTWISE:
         return at
-    fit = spread_of(at.costs, at.epsilon) <= spread_bounds(len(at.costs.shape), at.costs.dtype)[0]
+    most, _ = blocks.spread_bounds(len(at.costs.shape), at.costs.dtype)
+    fit = blocks.spread_of(at.costs, at.epsilon) <= most
     return jax.tree.map(lambda x: jnp.where(fit, x, jnp.ones_like(x)), at)
 
 

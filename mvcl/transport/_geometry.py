@@ -103,9 +103,8 @@ class Geometry:
             cost_fns = cost if all(isinstance(f, transport.CostFn) for f in several) else None
             cost = SumOverPairs(cost)  # type: ignore[arg-type]
         if isinstance(cost, PairForm):
-            return dataclasses.replace(
-                _of_pair_form(points, cost, scale, there), x_s=points, cost_fns=cost_fns
-            )
+            made = _of_pair_form(points, cost, scale, there)
+            return dataclasses.replace(made, x_s=points, cost_fns=cost_fns)
         if hasattr(cost, "shape"):
             raise ValueError(
                 f"cost must make costs of points, got an array {cost.shape}; of a tensor of costs: "
@@ -137,9 +136,7 @@ class Geometry:
         _check_tree(edges, count + 1)
         if edges is None and (k < 2 or count != k * (k - 1) // 2):
             raise ValueError(f"matrices must be k(k-1)/2, one for each pair of views, got {count}")
-        geometry = cls(
-            tuple(_numerics.widen(a) for a in arrays), edges=None if edges is None else tuple(edges)
-        )
+        geometry = cls(tuple(map(_numerics.widen, arrays)), edges=None if edges is None else tuple(edges))
         shapes, sizes = [a.shape for a in arrays], geometry.shape
         wanted = [(sizes[l], sizes[m]) for l, m in geometry.pairs]
         if shapes != wanted:
@@ -191,11 +188,9 @@ class Geometry:
         origin = jnp.mean(b, axis=0)[None]  # near it the squares are rounded less
         _check_tree(edges, k)
         # An edge is a barycentre of two views, of which the cost is a fourth of the squared distance.
-        stars = (
-            [(tuple(range(k)), scale, cost)]
-            if edges is None
-            else [(e, 4 * scale, Barycenter()) for e in edges]
-        )
+        stars = [(tuple(range(k)), scale, cost)]
+        if edges is not None:
+            stars = [(e, 4 * scale, Barycenter()) for e in edges]
         arrays, joined = [], []
         for centre, (views, factor, star) in enumerate(stars, start=k):
             kernel = lax.stop_gradient(jnp.exp(-factor * squared_distances(b - origin, b - origin) / epsilon))

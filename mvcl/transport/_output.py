@@ -13,15 +13,8 @@ from jax.scipy.special import xlogy
 from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics, transport
+from mvcl.transport import _blocks as blocks
 from mvcl.transport import _tree
-from mvcl.transport._blocks import (
-    Tiles,
-    Vectors,
-    cost_block,
-    default_work,
-    exponent_block,
-    over_blocks,
-)
 from mvcl.transport._contraction import groups, joint_marginal, marginals, scaled_potentials
 from mvcl.transport._costs import Barycenter, SphericalBarycenter, place
 from mvcl.transport._geometry import Geometry
@@ -129,11 +122,11 @@ class SinkhornOutput:
             return reduce(jnp.add, [_mean(joint, matrix) for joint, matrix in zip(joints, costs.arrays)])
         group, rest = groups(k)
 
-        def block(tiles: Tiles) -> jax.Array:
-            plan = jnp.exp(exponent_block(costs, scaled, epsilon, tiles))
-            return _mean(plan, cost_block(costs, tiles), axis=tuple(range(len(group), k)))
+        def block(tiles: blocks.Tiles) -> jax.Array:
+            plan = jnp.exp(blocks.exponent_block(costs, scaled, epsilon, tiles))
+            return _mean(plan, blocks.cost_block(costs, tiles), axis=tuple(range(len(group), k)))
 
-        return jnp.sum(over_blocks(default_work(), costs.shape, group, rest, block))
+        return jnp.sum(blocks.over_blocks(blocks.default_work(), costs.shape, group, rest, block))
 
     @property
     @jax.jit
@@ -162,10 +155,8 @@ class SinkhornOutput:
         lacking = jnp.maximum(total - mass, 0)
         some = lacking > 0
         q = jnp.where(some, lacking, 1)
-        shares = [
-            jnp.where(some, e / jnp.maximum(jnp.sum(e), jnp.finfo(dtype).tiny), a / total)
-            for e, a in zip(rest, weights)
-        ]
+        left = [e / jnp.maximum(jnp.sum(e), jnp.finfo(dtype).tiny) for e in rest]
+        shares = [jnp.where(some, e, a / total) for e, a in zip(left, weights)]
         entropy = reduce(jnp.add, [jnp.sum(xlogy(e, e)) for e in shares])
         of_product = q * (_mean_cost(costs, shares) + epsilon * (entropy + jnp.log(total)))
         of_plan += epsilon * mass * jnp.log(total / mass)
@@ -328,10 +319,8 @@ def true_tuple_mass(
     if truth is None:
         truth = jnp.tile(jnp.arange(min(out.shape))[:, None], (1, out.n_marginals))
     shares = out.entries(truth)
-    return (
-        jnp.sum(shares if counted is None else jnp.where(jnp.asarray(counted), shares, 0))
-        / out.transport_mass
-    )
+    shares = shares if counted is None else jnp.where(jnp.asarray(counted), shares, 0)
+    return jnp.sum(shares) / out.transport_mass
 
 
 @jax.jit
@@ -346,22 +335,22 @@ def _partners(out: SinkhornOutput, view: int) -> jax.Array:
     costs, scaled, epsilon = out._plan
     if costs.edges is not None:
         return _tree.partners(costs, scaled, epsilon, view)
-    shape, work = costs.shape, default_work()
+    shape, work = costs.shape, blocks.default_work()
     others = [other for other in range(len(shape)) if other != view]
     joined = len(others) // 2
     group, rest = (view, *others[:joined]), tuple(others[joined:])
     of_rest = tuple(shape[v] for v in rest)
 
-    def exponents(tiles: Tiles) -> jax.Array:
+    def exponents(tiles: blocks.Tiles) -> jax.Array:
         sizes = [tiles[v][1] for v in group]
-        return exponent_block(costs, scaled, epsilon, tiles).reshape(*sizes, -1)
+        return blocks.exponent_block(costs, scaled, epsilon, tiles).reshape(*sizes, -1)
 
     def place_in_rest(starts: Sequence[jax.Array]) -> jax.Array:
-        tiles: Tiles = {v: (start, 1) for v, start in zip(group, starts)}
+        tiles: blocks.Tiles = {v: (start, 1) for v, start in zip(group, starts)}
         return jnp.argmax(exponents(tiles | {v: (jnp.int32(0), shape[v]) for v in rest}))
 
     # Only the maxima: with their places, which XLA does not vectorise on CPU, the sweep took nine times as long.
-    largest = over_blocks(work, shape, group, rest, lambda tiles: jnp.max(exponents(tiles), axis=-1))
+    largest = blocks.over_blocks(work, shape, group, rest, lambda tiles: jnp.max(exponents(tiles), axis=-1))
     best = jnp.argmax(largest.reshape(shape[view], -1), axis=1)
     joined_shape = tuple(shape[v] for v in group[1:])
     found = (jnp.arange(shape[view]), *(jnp.unravel_index(best, joined_shape) if joined else ()))
@@ -377,7 +366,7 @@ def _mean(plan: jax.Array, cost: jax.Array, axis: tuple[int, ...] | None = None)
     return jnp.sum(jnp.where(plan > 0, plan * cost, 0), axis=axis)
 
 
-def _mean_cost(costs: Geometry, shares: Vectors) -> jax.Array:
+def _mean_cost(costs: Geometry, shares: blocks.Vectors) -> jax.Array:
     """Mean cost of tuples of independent points; the shares of a view's points sum to 1."""
     shape = costs.shape
     if costs.pairwise:
@@ -385,13 +374,13 @@ def _mean_cost(costs: Geometry, shares: Vectors) -> jax.Array:
         return jnp.sum(jnp.stack(terms))
     group, rest = groups(len(shape))
 
-    def block(tiles: Tiles) -> jax.Array:
-        mean = cost_block(costs, tiles)
+    def block(tiles: blocks.Tiles) -> jax.Array:
+        mean = blocks.cost_block(costs, tiles)
         for view in reversed(rest):
             mean = mean @ shares[view]
         return mean
 
-    mean = over_blocks(default_work(), shape, group, rest, block)
+    mean = blocks.over_blocks(blocks.default_work(), shape, group, rest, block)
     for view in reversed(group):
         mean = mean @ shares[view]
     return mean

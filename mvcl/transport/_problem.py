@@ -149,9 +149,8 @@ def first_potentials(init: Sequence[ArrayLike] | None, costs: Geometry) -> tuple
     """Finite potentials to start from."""
     if init is None:
         return tuple(jnp.zeros(n, costs.dtype) for n in costs.shape)
-    vectors = [
-        _checks.numbers(f"init[{l}]", f, costs.dtype) for l, f in enumerate(_checks.several("init", init))
-    ]
+    several = enumerate(_checks.several("init", init))
+    vectors = [_checks.numbers(f"init[{l}]", f, costs.dtype) for l, f in several]
     if tuple(f.shape for f in vectors) != tuple((n,) for n in costs.shape):
         raise ValueError(
             f"init must hold potentials of shapes {[(n,) for n in costs.shape]}, got {[f.shape for f in vectors]}"

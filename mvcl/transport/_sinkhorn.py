@@ -264,9 +264,7 @@ def _marginal(work: Work, joint: jax.Array, axis: int, total: Callable[..., jax.
     return gathered if axis == 0 else total(gathered, axis=0)
 
 
-def distance(
-    marginals: Sequence[jax.Array], fits: Sequence[Fit], norm_error: float, zero: jax.Array
-) -> jax.Array:
+def distance(marginals: Vectors, fits: Sequence[Fit], norm_error: float, zero: jax.Array) -> jax.Array:
     """sum_l ||marginal_l - a_l||_p."""
     away = [fit.away(m) for m, fit in zip(marginals, fits)]
     if norm_error == 1:

@@ -159,8 +159,7 @@ def _inf_masking_at_one(k, n, d, t):
 
 
 @reference(
-    options=[{"ratio": 0.4}, {"ratio": 0.0}, {"weights": (0.3, 1.0, 2.0)}],
-    coinciding=_inf_masking_at_one,
+    options=[{"ratio": 0.4}, {"ratio": 0.0}, {"weights": (0.3, 1.0, 2.0)}], coinciding=_inf_masking_at_one
 )
 def inf_masking(z, mask, ratio=1.0, temperature=0.1, weights=None):
     """With the covariances themselves; the masked views follow the others."""
@@ -182,9 +181,8 @@ def inf_masking(z, mask, ratio=1.0, temperature=0.1, weights=None):
 
 @reference(options=[{}], coinciding=lambda k, n, d, t: np.log(2 * n - 2))
 def dcl(z, mask, temperature=0.1, extra=(), weight=None):
-    return mean(
-        w * (lse(others) - p) for w, p, others in _anchors(z, mask, temperature, extra, weight) if others
-    )
+    anchors = _anchors(z, mask, temperature, extra, weight)
+    return mean(w * (lse(others) - p) for w, p, others in anchors if others)
 
 
 @reference(
@@ -236,17 +234,13 @@ def _log_sigmoid(a):
 @reference(options=[{}, {"scale": 2.0, "bias": 0.5}], coinciding=lambda k, n, d, t: n * np.log(2))
 def siglip(z, mask, scale=10.0, bias=-10.0, extra=(), weight=None):
     n, w = z.shape[1], by_instance(weight, z)
-    positive = mean(
-        -w[i] * _log_sigmoid(scale * z[0, i] @ z[1, i] + bias) for i in range(n) if mask[:, i].all()
-    )
-    negative = mean(
-        -w[i]
-        * sum(_log_sigmoid(-(scale * z[0, i] @ z[1, j] + bias)) for j in range(n) if j != i and mask[1, j])
-        - w[i] * sum(_log_sigmoid(-(scale * z[0, i] @ e + bias)) for e in extra)
-        for i in range(n)
-        if mask[0, i]
-    )
-    return positive + negative
+    both = np.flatnonzero(mask.all(0))
+    positive = mean(-w[i] * _log_sigmoid(scale * z[0, i] @ z[1, i] + bias) for i in both)
+    negative = []
+    for i in np.flatnonzero(mask[0]):
+        others = [*(z[1, j] for j in range(n) if j != i and mask[1, j]), *extra]
+        negative.append(-w[i] * sum(_log_sigmoid(-(scale * z[0, i] @ v + bias)) for v in others))
+    return positive + mean(negative)
 
 
 @reference(options=[{}, {"radius": 0.5}], coinciding=lambda k, n, d, t: -1.0)
@@ -255,18 +249,12 @@ def spectral(z, mask, radius=None, extra=(), weight=None):
         shortened = []
         for a in (z, np.reshape(extra, (-1, z.shape[2]))):
             length = np.linalg.norm(a, axis=-1, keepdims=True)
-            shortened.append(
-                np.where(length > np.sqrt(radius), a * np.sqrt(radius) / np.where(length > 0, length, 1), a)
-            )
+            shortened.append(np.where(length > np.sqrt(radius), unit(a) * np.sqrt(radius), a))
         z, extra = shortened
-    n, w = z.shape[1], by_instance(weight, z)
-    squares = [
-        w[i] * (z[0, i] @ z[1, j]) ** 2
-        for i in range(n)
-        for j in range(n)
-        if i != j and mask[0, i] and mask[1, j]
-    ]
-    squares += [w[i] * (z[0, i] @ e) ** 2 for i in range(n) for e in extra if mask[0, i]]
+    n, w, squares = z.shape[1], by_instance(weight, z), []
+    for i in np.flatnonzero(mask[0]):
+        others = [z[1, j] for j in np.flatnonzero(mask[1]) if j != i]
+        squares += [w[i] * (z[0, i] @ v) ** 2 for v in (*others, *extra)]
     return mean(squares) - 2 * mean(w[i] * (z[0, i] @ z[1, i]) for i in range(n) if mask[:, i].all())
 
 
@@ -319,10 +307,7 @@ def multi_view_contrast(
             return mean(mean(group) for group in groups if group)
         if kind == "view":
             return mean(lse(group) for group in by_vector.values())
-        of_instances = [
-            [t for (_, j), group in by_vector.items() if j == i for t in group] for i in instances
-        ]
-        return mean(lse(group) for group in of_instances)
+        return mean(lse(t for (_, j), of in by_vector.items() if j == i for t in of) for i in instances)
 
     aligned = mean_of(alignment, lambda l, m, i: log_k(z[l, i], z[m, i]))
     if energy in ("pair", "positive"):
@@ -432,10 +417,9 @@ def barlow_twins(z, mask, redundancy=5e-3, eps=1e-5):
     if not both.any():
         return float(d)
     x, y = ([(c - c.mean()) / np.sqrt(c.var() + eps) for c in view] for view in columns)
-    c = [[np.mean(x[a] * y[b]) for b in range(d)] for a in range(d)]
-    return sum(
-        (1 - c[a][a]) ** 2 if a == b else redundancy * c[a][b] ** 2 for a in range(d) for b in range(d)
-    )
+    c = np.array([[np.mean(a * b) for b in y] for a in x])
+    off = sum(c[a, b] ** 2 for a, b in itertools.permutations(range(d), 2))
+    return np.sum((1 - np.diag(c)) ** 2) + redundancy * off
 
 
 @reference(
@@ -469,9 +453,7 @@ def m3g(z, mask, epsilon=0.2, cost="circular_variance", cost_scale=1.0, **solver
 
 
 @reference(
-    options=[{"cost_scale": 2.0, **SOLVER}],
-    coinciding=lambda k, n, d, t: np.log(n),
-    linear_memory=False,
+    options=[{"cost_scale": 2.0, **SOLVER}], coinciding=lambda k, n, d, t: np.log(n), linear_memory=False
 )
 def m3g_pair(z, mask, **options):
     return m3g(z, mask, **options)
@@ -479,10 +461,8 @@ def m3g_pair(z, mask, **options):
 
 def _variance_of_some(points, k):
     """The terms of the circular variance of k views that belong to pairs of the points that are there."""
-    terms = [
-        2 * k / (k - 1) - 2 * x @ y - (x @ x + y @ y) / (k - 1) for x, y in itertools.combinations(points, 2)
-    ]
-    return sum(terms) / k**2
+    pairs = itertools.combinations(points, 2)
+    return sum(2 * k / (k - 1) - 2 * x @ y - (x @ x + y @ y) / (k - 1) for x, y in pairs) / k**2
 
 
 def _deviation_of_some(points, k):
@@ -555,10 +535,8 @@ def dsf(
                 for c, own in ((kappa, r), (lam, other))  # noqa: B023
             )
             there, back = kl(mu, kappa, a, nu, lam), kl(nu, lam, b, mu, kappa)  # noqa: B023
-            return (
-                -{"forward": there, "reverse": back, "symmetric": (there + back) / 2}[divergence]
-                / temperature
-            )
+            d_ij = {"forward": there, "reverse": back, "symmetric": (there + back) / 2}[divergence]
+            return -d_ij / temperature
 
         logits = {j: similarity(*key) for j, key in keys.items()}
         others = [v for j, v in logits.items() if j != i] if in_batch_negatives else []

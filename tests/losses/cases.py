@@ -95,9 +95,8 @@ def every(cases, where=lambda case: True, fast=None):
     assert fast is None or set(fast) <= names, set(fast) - names
     slow = [c for c in chosen if fast is not None and c.name.partition("(")[0] not in fast]
     marks = {id(c): [pytest.mark.exhaustive] for c in slow}
-    return pytest.mark.parametrize(
-        "case", [pytest.param(c, id=c.name, marks=marks.get(id(c), [])) for c in chosen]
-    )
+    params = [pytest.param(c, id=c.name, marks=marks.get(id(c), [])) for c in chosen]
+    return pytest.mark.parametrize("case", params)
 
 
 def some_missing(rng, shape):

@@ -95,10 +95,7 @@ def test_a_split_array_and_several_problems_at_once(x64, rng, case):
     close((values[1], slopes[1]), expected, 1e-11)
 
 
-@every(
-    cases.ALL,
-    fast=["mv_dhel", "spectral", "symile", "mmcr", "vicreg"],
-)
+@every(cases.ALL, fast=["mv_dhel", "spectral", "symile", "mmcr", "vicreg"])
 def test_half_precision_is_computed_in_single(rng, case):
     z, run = jnp.asarray(case.draw(rng), jnp.bfloat16), both(case.run)
     found, exact = together(run, lambda z: run(z.astype(jnp.float32)))(z)

@@ -104,10 +104,8 @@ def test_factor_cl_with_a_network_of_both_vectors_on_two_devices(x64, rng):
         def critic(x, y):
             return jnp.tanh(weight * x.sum(1)[:, None] - 2 * y[None, :, 0]) + x[:, 0, None] * y[None, :, -1]
 
-        turns = [
-            losses.factor_cl(z, (critic,) * 6, turn=t, mask=mask, **options)
-            for t in ("embeddings", "critics")
-        ]
+        run = functools.partial(losses.factor_cl, z, (critic,) * 6, mask=mask, **options)
+        turns = [run(turn=t) for t in ("embeddings", "critics")]
         return turns[0] + 2 * turns[1], turns
 
     slopes = functools.partial(jax.value_and_grad, argnums=(0, 1), has_aux=True)

@@ -12,14 +12,6 @@ from scipy import special
 
 from mvcl import losses
 
-OPTIONS = (
-    "in_batch_negatives",
-    "queue_concentration",
-    "mean_resultant",
-    "normalize_concentration",
-    "divergence",
-)
-
 
 def test_a_row_of_the_queue_longer_than_1_counts_as_a_unit_vector(x64, rng):
     q, k = rng.normal(size=(2, 2, 5, 4))
@@ -54,17 +46,10 @@ def test_one_view_each_is_info_nce(x64, rng, mean_resultant, normalize_concentra
     np.testing.assert_allclose(found["log_concentration_deviation"], 0, atol=1e-12)
 
 
-DIVERGENCES = [
-    ("forward", ("batch_mean", "own")),
-    ("reverse", ("own", "batch_mean")),
-    ("symmetric", ("batch_mean", "own")),
-]
-
-
-@pytest.mark.parametrize("choice", some(DIVERGENCES, fast=DIVERGENCES[2:]))
-def test_divergences_by_hand(x64, rng, choice):
+@pytest.mark.parametrize("divergence", some(["forward", "reverse", "symmetric"], fast=["symmetric"]))
+def test_divergences_by_hand(x64, rng, divergence):
     """Jeon 2025, Eq. 9, from query to key, from key to query, and both: on two devices, with missing views."""
-    divergence, concentrations = choice
+    concentrations = ("own", "batch_mean") if divergence == "reverse" else ("batch_mean", "own")
     d = 64  # no power series, which takes longer to compile
     z, mask = rng.normal(size=(4, 6, d)), np.ones((4, 6), bool)
     mask[:2, 1] = mask[2:, 2] = mask[0, 3] = False
@@ -83,7 +68,7 @@ def test_divergences_by_hand(x64, rng, choice):
     np.testing.assert_allclose(jax.jit(split)(z, mask, queue), expected, rtol=1e-10)
 
 
-@functools.partial(jax.jit, static_argnames=OPTIONS)
+@functools.partial(jax.jit, static_argnames="normalize_concentration")
 def dsf(queries, keys, queue=None, **options):
     return losses.dsf(queries, keys, queue, **options)
 

@@ -21,16 +21,13 @@ def test_value_and_gradient_are_those_of_the_whole_batch(x64, rng, size):
         encode = [lambda x, w=w: jnp.tanh(x @ w) for w in params]
         return losses.microbatched(losses.mv_dhel, encode, views, size=size)
 
-    for found, expected in zip(
-        *(jax.tree.leaves(jax.jit(jax.value_and_grad(f))(params)) for f in (parts, whole)), strict=True
-    ):
-        np.testing.assert_allclose(found, expected, rtol=1e-12)
+    found, expected = (jax.jit(jax.value_and_grad(f))(params) for f in (parts, whole))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12), found, expected)
 
 
 def test_an_nnx_module_takes_the_memory_of_a_part(rng):
-    net = nnx.Sequential(
-        nnx.Linear(4, 4096, rngs=nnx.Rngs(0)), jnp.tanh, nnx.Linear(4096, 4, rngs=nnx.Rngs(1))
-    )
+    rngs = nnx.Rngs(0)
+    net = nnx.Sequential(nnx.Linear(4, 4096, rngs=rngs), jnp.tanh, nnx.Linear(4096, 4, rngs=rngs))
     x = jnp.asarray(rng.normal(size=(2, 256, 4)), jnp.float32)
     graph, state = nnx.split(net)
 

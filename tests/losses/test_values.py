@@ -125,10 +125,9 @@ def test_weights_by_instance_as_tuples_and_over_devices(x64, rng, pair):
     def local(z, w, m):
         return case.objective(z, weights=w, mask=m, axis_name="data", block_size=1)
 
-    rows, by_instance = jax.P(None, "data"), jax.P(None, None, "data")
-    split = jax.shard_map(
-        local, mesh=cases.mesh("data"), in_specs=(rows, by_instance, rows), out_specs=jax.P()
-    )
+    rows, mesh = jax.P(None, "data"), cases.mesh("data")
+    specs = rows, jax.P(None, None, "data"), rows
+    split = jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=jax.P())
     found = jax.jit(jax.value_and_grad(split))(z, w, mask)
     cases.close(found, (expected, slope), 1e-11)
 

@@ -12,16 +12,14 @@ from parametrize import some
 from mvcl.losses import VonMisesFisher, bessel_ratio, log_series, vmf_divergence, vmf_fit
 
 
-@pytest.mark.parametrize("normalize_concentration", [True, False])
-def test_fit_by_hand(x64, rng, normalize_concentration):
+@pytest.mark.parametrize("by_d", [True, False])
+def test_fit_by_hand(x64, rng, by_d):
     z, mask = brute_force.unit(rng.normal(size=(3, 5, 4))), np.ones((3, 5), bool)
     mask[0, 1] = mask[1:, 2] = False
     mask[:, 4] = False  # an instance without views: uniform
-    found = vmf_fit(
-        np.where(mask[:, :, None], z, np.nan), mask, normalize_concentration=normalize_concentration
-    )
+    found = vmf_fit(np.where(mask[:, :, None], z, np.nan), mask, normalize_concentration=by_d)
     for i in range(4):
-        expected = brute_force.fit(z[mask[:, i], i].mean(0), normalize_concentration)
+        expected = brute_force.fit(z[mask[:, i], i].mean(0), by_d)
         for of, by_hand in zip(found, expected):
             np.testing.assert_allclose(of[i], by_hand, rtol=1e-12)
     assert [np.abs(of[4]).max() for of in found] == [0, 0, 0]

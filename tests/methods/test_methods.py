@@ -225,9 +225,9 @@ def of_pair(x, y):
 def of_teacher(s, t):
     """Piran 2024, Section 4: of each teacher's view, its mean over the student's other views."""
     values = [
-        [of_pair(t[i], s[m]) if i < m else of_pair(s[m], t[i]) for m in range(K) if m != i] for i in range(K)
+        of_pair(*((t[i], s[m]) if i < m else (s[m], t[i]))) for i in range(K) for m in range(K) if m != i
     ]
-    return sum(sum(row) / (K - 1) for row in values)
+    return sum(values) / (K - 1)
 
 
 def of_all(s, t):
@@ -300,9 +300,8 @@ def test_teacher_follows_its_schedule(rng):
     for progress in (0.0, 0.25, 1.0):
         m = 1.0 - 0.1 * (np.cos(np.pi * progress) + 1) / 2
         new = learner.after(params, statistics, jnp.float32(progress))
-        expected = jax.tree.map(
-            lambda old, target, m=m: m * old + (1 - m) * target, statistics["momentum"], params["network"]
-        )
+        moved = lambda old, target, m=m: m * old + (1 - m) * target  # noqa: E731
+        expected = jax.tree.map(moved, statistics["momentum"], params["network"])
         jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-5), new["momentum"], expected)
 
 
@@ -393,7 +392,7 @@ def test_supervised_learns_the_label(inputs, classes, regression):
         (
             methods.MocoV2(queue_keys="two"),
             {"objective": losses.dsf},
-            "queue_keys must be one of 'all', 'one', got 'two'",
+            "queue_keys must be one of .* got 'two'",
         ),
         (methods.MocoV2(shuffle_keys=True, queue=0), {"microbatch": 2}, "shuffle_keys does not support"),
         (methods.MocoV2(momentum=1.5), {"objective": losses.dsf}, r"in \[0, 1\]"),

@@ -202,13 +202,8 @@ def test_optimiser_restarts_follow_the_paper_or_the_released_code():
 @pytest.mark.parametrize(("flag", "on", "starts"), [("paper", False, 10), ("as_released", True, 100)])
 def test_the_papers_and_the_released_training_are_their_parts(flag, on, starts):
     parts = {"restart_optimizer": on, "last_batch": on, "uniform_biases": on, "k_means_starts": starts}
-    opposite = {
-        "restart_optimizer": not on,
-        "last_batch": not on,
-        "uniform_biases": not on,
-        "k_means_starts": 3,
-    }
-    asked = dataclasses.replace(SMALL, **opposite, **{flag: True})
+    opposite = {"restart_optimizer": not on, "last_batch": not on, "uniform_biases": not on}
+    asked = dataclasses.replace(SMALL, **opposite, k_means_starts=3, **{flag: True})
     learner = build(asked)
     assert (learner.last_batch, learner.restarts_parts) == (on, True)
     assert learner.options == dataclasses.replace(asked, **parts)

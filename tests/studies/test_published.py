@@ -33,8 +33,7 @@ def test_the_list_is_up_to_date():
 
 
 @pytest.mark.parametrize(
-    "name",
-    some([file.stem for file in studies.study_files()], fast=["xu_table2", "koromilas_table4"]),
+    "name", some([file.stem for file in studies.study_files()], fast=["xu_table2", "koromilas_table4"])
 )
 def test_every_scale_of_a_study_can_be_saved(name: str):
     """That all build is seen from their costs in the list."""

@@ -35,15 +35,11 @@ def unit(rng, sizes, d=3):
     return [x / np.linalg.norm(x, axis=-1, keepdims=True) for x in points]
 
 
-def weights(rng, sizes, present=None, mass=1.0):
-    """Random weights of the same total mass in each view.
-
-    `present` has the number of points that are there in each view, any of them; None: all but one in five.
-    """
+def weights(rng, sizes, mass=1.0):
+    """Random weights of the same total mass in each view; one point in five, at least one, is not there."""
     out = [rng.uniform(0.2, 1, size=n) for n in sizes]
-    for view, a in enumerate(out):
-        missing = max(1, len(a) // 5) if present is None else len(a) - present[view]
-        a[rng.permutation(len(a))[:missing]] = 0
+    for a in out:
+        a[rng.permutation(len(a))[: max(1, len(a) // 5)]] = 0
     return [mass * a / a.sum() for a in out]
 
 
@@ -56,10 +52,7 @@ def circular_standard_deviation(z):
     return -np.log(_squared_mean(z))
 
 
-NAMED = {
-    "circular_variance": circular_variance,
-    "circular_standard_deviation": circular_standard_deviation,
-}
+NAMED = {"circular_variance": circular_variance, "circular_standard_deviation": circular_standard_deviation}
 
 
 def _squared_mean(z):

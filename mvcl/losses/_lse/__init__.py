@@ -25,17 +25,8 @@ import numpy as np
 from jax import lax
 
 from mvcl import _numerics
-from mvcl.losses._lse import tiled
-from mvcl.losses._lse.whole import (
-    LogSums,
-    Operand,
-    either,
-    log_sum,
-    lse_union,
-    shift,
-    whole_sums,
-    whole_within,
-)
+from mvcl.losses._lse import tiled, whole
+from mvcl.losses._lse.whole import lse_union
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -65,7 +56,7 @@ def within(v: Vectors) -> jax.Array:
     """`(k, n)`: the log-sum-exp over j != i of <z_li, z_lj>; -inf where nothing is there."""
     k, n, _ = v.z.shape
     block = block_rows(k, n, n if v.axis_name is None else everywhere(n, v.axis_name), v.block_size)
-    fixed, bound = shift(v.bound, v.z)
+    fixed, bound = whole.shift(v.bound, v.z)
     if v.axis_name is not None:
         if block is None:
             z = _sharded(v.z, v.axis_name)
@@ -74,13 +65,13 @@ def within(v: Vectors) -> jax.Array:
     large = n * n >= _LARGE_BLOCK and k <= _MOST_CHUNKS
     views = _one_by_one(v.z, v.keep) if block is not None or large else [(v.z, v.keep)]
     if block is None:
-        rows = [either(fixed, bound, whole_within, z, keep, bound) for z, keep in views]
+        rows = [whole.either(fixed, bound, whole.whole_within, z, keep, bound) for z, keep in views]
         return rows[0] if len(rows) == 1 else jnp.concatenate(rows)
     # Half of each symmetric block, then both its rows' and its columns' share of every sum. View by view, so
     # that the backward pass holds the gradient of one at a time.
     halves = []
     for z, keep in views:
-        half = Operand(x=z, y=z, keep_x=keep, keep_y=keep, bound=bound, fixed=fixed)
+        half = whole.Operand(x=z, y=z, keep_x=keep, keep_y=keep, bound=bound, fixed=fixed)
         halves.append(_log_sums(dataclasses.replace(half, block=block, diagonal=False, upper=True)))
     return lse_union(*(jnp.concatenate(side) for side in list(zip(*halves))[::-1]))
 
@@ -97,8 +88,8 @@ def across(
     if y.bound is not x.bound:  # |<u, v>| <= |u| |v| <= max(|u|^2, |v|^2)
         numbers = isinstance(x.bound, float) and isinstance(y.bound, float)
         largest = max(x.bound, y.bound) if numbers else jnp.maximum(x.bound, y.bound)
-    fixed, bound = shift(largest, x.z)
-    o = Operand(
+    fixed, bound = whole.shift(largest, x.z)
+    o = whole.Operand(
         x=x.z,
         y=_numerics.vary_as(y.z, x.z),
         keep_x=x.keep,
@@ -123,8 +114,8 @@ def over_devices(part: jax.Array, axis_name: str, n: int) -> jax.Array:
     top = jnp.where(top == -jnp.inf, 0, top)
     there = part != -jnp.inf
     total = lax.psum(jnp.where(there, jnp.exp(jnp.where(there, part, 0) - top), 0), axis_name)
-    whole = _numerics.vary_as(log_sum(total, top), part)
-    return lax.dynamic_slice_in_dim(whole, lax.axis_index(axis_name) * n, n, axis=-1)
+    every = _numerics.vary_as(whole.log_sum(total, top), part)
+    return lax.dynamic_slice_in_dim(every, lax.axis_index(axis_name) * n, n, axis=-1)
 
 
 def against_all(x: Vectors, y: Vectors) -> jax.Array:
@@ -152,20 +143,20 @@ def everywhere(n: int, axis_name: str | None) -> int:
     return n * (1 if axis_name is None else lax.axis_size(axis_name))
 
 
-def _unsplit(o: Operand) -> LogSums:
+def _unsplit(o: whole.Operand) -> whole.LogSums:
     """Rows and columns of blocks that are whole on this device."""
     large = o.x.shape[1] * o.y.shape[1] >= _LARGE_BLOCK and len(o.pairs) <= _MOST_CHUNKS
     if o.block is None and large:
         xs = _one_by_one(o.x, o.keep_x)
         ys = xs if o.y is o.x else _one_by_one(o.y, o.keep_y)
         found = [_log_sums(_of_views(o, xs[l], ys[r], ((0, 0),))) for l, r in o.pairs]
-        return LogSums(*(jnp.concatenate(side) for side in zip(*found)))
+        return whole.LogSums(*(jnp.concatenate(side) for side in zip(*found)))
     left, right = sorted({l for l, _ in o.pairs}), sorted({r for _, r in o.pairs})
     renamed = tuple((left.index(l), right.index(r)) for l, r in o.pairs)
     return _log_sums(_of_views(o, _some(o.x, o.keep_x, left), _some(o.y, o.keep_y, right), renamed))
 
 
-def _split(o: Operand) -> tuple[jax.Array, jax.Array]:
+def _split(o: whole.Operand) -> tuple[jax.Array, jax.Array]:
     """Rows of this device's vectors, and its share of the columns `(len(pairs), n of all devices)`.
 
     One view of y is gathered at a time, and once more in the backward pass.
@@ -182,9 +173,9 @@ def _split(o: Operand) -> tuple[jax.Array, jax.Array]:
     return jnp.stack(rows), jnp.stack(columns)
 
 
-def _log_sums(o: Operand) -> LogSums:
+def _log_sums(o: whole.Operand) -> whole.LogSums:
     if o.block is None:
-        return whole_sums(o)
+        return whole.whole_sums(o)
     n = o.x.shape[1]
     why = f"blocks of {o.block} of {n} rows", f"pass block_size={n} if they fit into memory"
     x = reverse_only(o.x, *why)
@@ -212,7 +203,7 @@ def _sharded(z: jax.Array, axis: str | None) -> jax.Array:
 Kept = tuple[jax.Array, jax.Array | None]  # vectors, and which are there
 
 
-def _of_views(o: Operand, x: Kept, y: Kept, pairs: Pairs) -> Operand:
+def _of_views(o: whole.Operand, x: Kept, y: Kept, pairs: Pairs) -> whole.Operand:
     return dataclasses.replace(o, x=x[0], keep_x=x[1], y=y[0], keep_y=y[1], pairs=pairs)
 
 

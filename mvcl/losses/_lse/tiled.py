@@ -16,44 +16,31 @@ from jax import lax
 
 from mvcl import _numerics
 from mvcl.losses._lse import whole
-from mvcl.losses._lse.whole import (
-    LogSums,
-    Operand,
-    Two,
-    by_similarity,
-    counted,
-    either,
-    gradient_again,
-    kept,
-    log_sum,
-    lse_union,
-    weighed,
-)
 
 TILE_COLUMNS = 1024
 Step = tuple[jax.Array, ...]  # pair, row view, column view, first row, first column
 
 
 @jax.custom_vjp
-def tiled_sums(o: Operand) -> LogSums:
+def tiled_sums(o: whole.Operand) -> whole.LogSums:
     """Log-sum-exps of rows and columns, `o.block` rows at a time; reverse mode only."""
-    return either(o.fixed, o.bound, _forward_tiles, o)
+    return whole.either(o.fixed, o.bound, _forward_tiles, o)
 
 
-def _tiled_backward(residual: tuple[Operand, LogSums], by: LogSums) -> tuple[Operand]:
+def _tiled_backward(residual: tuple[whole.Operand, whole.LogSums], by: whole.LogSums) -> tuple[whole.Operand]:
     o, found = residual
-    return (_cotangents(o, *either(o.fixed, o.bound, _gradient_tiles, o, found, by)),)
+    return (_cotangents(o, *whole.either(o.fixed, o.bound, _gradient_tiles, o, found, by)),)
 
 
-gradient_again(tiled_sums, _tiled_backward)
+whole.gradient_again(tiled_sums, _tiled_backward)
 
 
-def _cotangents(o: Operand, dx: jax.Array, dy: jax.Array) -> Operand:
+def _cotangents(o: whole.Operand, dx: jax.Array, dy: jax.Array) -> whole.Operand:
     """Of the vectors; nothing else has any."""
     return dataclasses.replace(o, x=dx, y=dy, keep_x=None, keep_y=None, bound=None)  # type: ignore[arg-type]
 
 
-def _tiles(o: Operand) -> tuple[Step, Operand, Callable[[bool, Step], tuple[jax.Array, ...]]]:
+def _tiles(o: whole.Operand) -> tuple[Step, whole.Operand, Callable[[bool, Step], tuple[jax.Array, ...]]]:
     """The tiles of all pairs, arrays padded so that the tiles cut them evenly, and x, y and entries of a tile."""
     n, m = o.x.shape[1], o.y.shape[1]
     rows = min(o.block or n, n)
@@ -71,12 +58,10 @@ def _tiles(o: Operand) -> tuple[Step, Operand, Callable[[bool, Step], tuple[jax.
     def tile(fixed: bool, step: Step) -> tuple[jax.Array, jax.Array, jax.Array]:
         _, l, r, a, b = step
         of_x, of_y = _cut(x, l, a, rows), _cut(y, r, b, columns)
-        keeps = (
-            None if keep_x is None else _cut(keep_x, l, a, rows),
-            None if keep_y is None else _cut(keep_y, r, b, columns),
-        )
-        here = counted(o, a + jnp.arange(rows), b + jnp.arange(columns), n, *keeps)
-        return of_x, of_y, kept(fixed, _numerics.inner("id,jd->ij", of_x, of_y), here, o.bound)
+        here_x = None if keep_x is None else _cut(keep_x, l, a, rows)
+        here_y = None if keep_y is None else _cut(keep_y, r, b, columns)
+        here = whole.counted(o, a + jnp.arange(rows), b + jnp.arange(columns), n, here_x, here_y)
+        return of_x, of_y, whole.kept(fixed, _numerics.inner("id,jd->ij", of_x, of_y), here, o.bound)
 
     padded = dataclasses.replace(o, x=x, y=y)
     return tuple(jnp.asarray(c, jnp.int32) for c in np.asarray(steps).T), padded, tile
@@ -112,36 +97,39 @@ def _joined(
     return lax.dynamic_update_slice(x, new[None], _start(x, view, first))
 
 
-def _forward_tiles(fixed: bool, o: Operand) -> LogSums:
+def _forward_tiles(fixed: bool, o: whole.Operand) -> whole.LogSums:
     steps, padded, tile = _tiles(o)
     total: Callable[..., jax.Array] = jnp.sum if fixed else _numerics.logsumexp
-    join = jnp.add if fixed else lse_union
+    join = jnp.add if fixed else whole.lse_union
 
-    def add(carry: LogSums, step: Step) -> tuple[LogSums, None]:
+    def add(carry: whole.LogSums, step: Step) -> tuple[whole.LogSums, None]:
         p, _, _, a, b = step
         *_, entries = tile(fixed, step)
         rows, columns = _joined(carry.rows, p, a, total(entries, axis=1), join), carry.columns
         if o.columns:
             columns = _joined(columns, p, b, total(entries, axis=0), join)
-        return LogSums(rows, columns), None
+        return whole.LogSums(rows, columns), None
 
     def start(size: int) -> jax.Array:
         empty = jnp.full((len(o.pairs), size), 0.0 if fixed else -jnp.inf, o.x.dtype)
         return _numerics.vary_as(empty, o.x)
 
-    (rows, columns), _ = lax.scan(add, LogSums(start(padded.x.shape[1]), start(padded.y.shape[1])), steps)
+    (rows, columns), _ = lax.scan(
+        add, whole.LogSums(start(padded.x.shape[1]), start(padded.y.shape[1])), steps
+    )
     rows, columns = rows[:, : o.x.shape[1]], columns[:, : o.y.shape[1]]
     if fixed:
-        rows, columns = log_sum(rows, o.bound), log_sum(columns, o.bound)
-    return LogSums(rows, columns if o.columns else jnp.zeros_like(rows))
+        rows, columns = whole.log_sum(rows, o.bound), whole.log_sum(columns, o.bound)
+    return whole.LogSums(rows, columns if o.columns else jnp.zeros_like(rows))
 
 
-def _gradient_tiles(fixed: bool, o: Operand, found: LogSums, by: LogSums) -> Two:
+def _gradient_tiles(fixed: bool, o: whole.Operand, found: whole.LogSums, by: whole.LogSums) -> whole.Two:
     """Cotangents of x and y, from the log-sum-exps and their cotangents."""
     steps, padded, tile = _tiles(o)
     more = padded.x.shape[1] - o.x.shape[1], padded.y.shape[1] - o.y.shape[1] if o.columns else 0
     rows, columns = (
-        [_pad(a, pad) for a in weighed(fixed, *both, o.bound)] for both, pad in zip(zip(found, by), more)
+        [_pad(a, pad) for a in whole.weighed(fixed, *both, o.bound)]
+        for both, pad in zip(zip(found, by), more)
     )
 
     def step_back(carry: tuple[jax.Array, Any], step: Step) -> tuple[tuple[jax.Array, Any], None]:
@@ -151,7 +139,7 @@ def _gradient_tiles(fixed: bool, o: Operand, found: LogSums, by: LogSums) -> Two
         sums = [tuple(_cut(side, p, a, len(x))[:, None] for side in rows)]
         if o.columns:
             sums.append(tuple(_cut(side, p, b, len(y))[None, :] for side in columns))
-        weight = by_similarity(fixed, entries, *sums)
+        weight = whole.by_similarity(fixed, entries, *sums)
         dx = _joined(dx, l, a, _numerics.inner("ij,jd->id", weight, y))
         change = _numerics.transposed_product(weight, x)
         # The upper half is of a view with itself: both gradients are that view's.
@@ -169,7 +157,7 @@ def _gradient_tiles(fixed: bool, o: Operand, found: LogSums, by: LogSums) -> Two
 
 
 @jax.custom_vjp
-def sharded_sums(o: Operand) -> LogSums:
+def sharded_sums(o: whole.Operand) -> whole.LogSums:
     """Log-sum-exps of rows and columns of blocks with the one view of y, whose rows `o.axis` splits.
 
     The rows are those of this device, the columns this device's part of the sums for all devices' columns.
@@ -177,19 +165,21 @@ def sharded_sums(o: Operand) -> LogSums:
     return tiled_sums(_gathered(o))
 
 
-def _sharded_backward(residual: tuple[Operand, LogSums], by: LogSums) -> tuple[Operand]:
+def _sharded_backward(
+    residual: tuple[whole.Operand, whole.LogSums], by: whole.LogSums
+) -> tuple[whole.Operand]:
     o, found = residual
     # Else the compiler would keep what the forward pass gathered. (On CPU it does so behind a barrier, too.)
     again = o.y + jnp.where(found.rows[0, 0] == found.rows[0, 0], 0, jnp.nan).astype(o.y.dtype)
     every = _gathered(dataclasses.replace(o, y=again))
-    dx, dy = either(o.fixed, o.bound, _gradient_tiles, every, found, by)
+    dx, dy = whole.either(o.fixed, o.bound, _gradient_tiles, every, found, by)
     return (_cotangents(o, dx, lax.psum_scatter(dy[0], o.axis, scatter_dimension=0, tiled=True)[None]),)
 
 
-gradient_again(sharded_sums, _sharded_backward)
+whole.gradient_again(sharded_sums, _sharded_backward)
 
 
-def _gathered(o: Operand) -> Operand:
+def _gathered(o: whole.Operand) -> whole.Operand:
     """The rows of y of all devices, and where this device's rows begin among them."""
     # Along the leading axis: along another, the compiler copies everything into another order first.
     keep = None if o.keep_y is None else _numerics.gather(o.keep_y[0], o.axis, 0)[None]
@@ -229,25 +219,24 @@ def _within_backward(
         all_rows, all_by = _numerics.gather(rows, axis, 0), _numerics.gather(by, axis, 0)
 
         def weight(fixed: bool, similarity: jax.Array) -> jax.Array:
-            of_rows = [a[:, None] for a in weighed(fixed, rows, by, bound)]
-            of_columns = [a[None, :] for a in weighed(fixed, all_rows, all_by, bound)]
-            return by_similarity(
-                fixed, kept(fixed, similarity, here, bound), tuple(of_rows), tuple(of_columns)
-            )
+            of_rows = tuple(a[:, None] for a in whole.weighed(fixed, rows, by, bound))
+            of_columns = tuple(a[None, :] for a in whole.weighed(fixed, all_rows, all_by, bound))
+            entries = whole.kept(fixed, similarity, here, bound)
+            return whole.by_similarity(fixed, entries, of_rows, of_columns)
 
         similarity = _numerics.inner("id,jd->ij", z, every)
-        return _numerics.inner("ij,jd->id", either(fixed, bound, weight, similarity), every)
+        return _numerics.inner("ij,jd->id", whole.either(fixed, bound, weight, similarity), every)
 
     return lax.map(one, (z, keep, found, cotangent)), None, None
 
 
-gradient_again(sharded_within, _within_backward)
+whole.gradient_again(sharded_within, _within_backward)
 
 
 def _with_itself(
     fixed: bool | None, axis: str, z: jax.Array, keep: jax.Array | None, bound: jax.Array
-) -> Operand:
+) -> whole.Operand:
     """One view's rows here, as rows and, gathered, as columns."""
     z, keep = z[None], None if keep is None else keep[None]
-    of_view = Operand(x=z, y=z, keep_x=keep, keep_y=keep, bound=bound, fixed=fixed, axis=axis)
+    of_view = whole.Operand(x=z, y=z, keep_x=keep, keep_y=keep, bound=bound, fixed=fixed, axis=axis)
     return _gathered(dataclasses.replace(of_view, diagonal=False, columns=False))

@@ -215,10 +215,8 @@ def _kept(fixed: bool, o: Operand) -> jax.Array:
 def entries_of(o: Operand) -> jax.Array | None:
     """Which entries of whole blocks count, broadcastable to (pairs, n, m); None: all."""
     (left, right), n = _indices(o), o.x.shape[1]
-    keep_x, keep_y = (
-        None if o.keep_x is None else o.keep_x[left],
-        None if o.keep_y is None else o.keep_y[right],
-    )
+    keep_x = None if o.keep_x is None else o.keep_x[left]
+    keep_y = None if o.keep_y is None else o.keep_y[right]
     here = counted(o, jnp.arange(n), jnp.arange(o.y.shape[1]), n, keep_x, keep_y)
     return None if here is None else here.reshape(-1, *here.shape[-2:])
 
@@ -268,7 +266,6 @@ def _spread(change: jax.Array, views: np.ndarray) -> jax.Array:
     """
     if np.array_equal(views, np.arange(change.shape[0])):
         return change
-    member = _numerics.vary_as(
-        jnp.asarray(views[:, None] == np.arange(change.shape[0])[None, :], change.dtype), change
-    )
-    return _numerics.inner("pv,vnd->pnd", member, change)
+    member = views[:, None] == np.arange(change.shape[0])[None, :]
+    ones = _numerics.vary_as(jnp.asarray(member, change.dtype), change)
+    return _numerics.inner("pv,vnd->pnd", ones, change)
