@@ -199,10 +199,11 @@ def smoke() -> Config:
 
 def smoke_domainnet() -> Config:
     """Two steps of `domainnet` at its 512 = 32 x 16 with a small ViT on random images of 20 classes in 6 domains."""
-    real, drawn = domainnet(), {"classes": 20, "classes_per_draw": 16, "examples": 512}
+    real = domainnet()
+    drawn = data.Synthetic(domains=data.DOMAINS, classes=20, classes_per_draw=16, examples=512)
     return _small(
         real,
-        data=data.Synthetic(domains=data.DOMAINS, sizes="different", **drawn),
+        data=dataclasses.replace(drawn, sizes="different"),
         views=Views(k=5, policy=augment.simclr(image_size=32)),
         train=dataclasses.replace(real.train, steps=2, log_every=1),
         evaluation=evaluation.Domains(linear=_SMALL_LINEAR),

@@ -142,10 +142,9 @@ def _notes(content: dict[str, Any]) -> list[str]:
     if lines:
         head = ["cell", "measure", "minus", "difference", "seeds"]
         parts += ["## Paired differences", "By seed, with 95% intervals.", _markdown(head, lines, 3)]
-    if untrained := content["not_trained"]:
+    if untrained := content["not_trained"].items():
         lines = [
-            [n, "all" if {*labels} == {*of} else ", ".join(map(labels.get, of))]
-            for n, of in untrained.items()
+            [n, "all" if {*of} == {*labels} else ", ".join(labels[m] for m in of)] for n, of in untrained
         ]
         parts += ["## Not trained", _UNTRAINED, _markdown(["cell", "measures"], lines, 2)]
     if claims := content["claims"]:
