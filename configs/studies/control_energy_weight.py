@@ -1,9 +1,7 @@
 """Control: MV-DHEL, more views or more energy?
 
-MV-DHEL is one alignment of all views and a sum of k energies, one for each view, so that more views also mean k times
-the energy (Koromilas 2025, Eqs. 12 and 27). `energy_weight` w multiplies the sum: w = 1 is the paper's loss, w = 1/k
-has the weight of Eq. 15. No paper separates the two.
-Source: ours.
+No paper separates more views from more energy.
+Source: ours; Koromilas 2025, Eqs. 12 and 27 (w = 1), 15 (w = 1/k).
 """
 
 from functools import partial

@@ -1,8 +1,7 @@
 """Control: M3G of every pair of views against joint M3G, and its epsilon by the number of instances n.
 
-The multi-marginal matching gap matches the k views jointly, in n^k. `all_pairs(m3g_pair)` matches each pair by
-itself, in n². Piran 2024 compares M3G with InfoNCE and BYOL, of pairs and of averages, and not with its own pairwise
-form, so that the gain of joint matching is not separated from that of optimal transport.
+Piran 2024 compares M3G, in n^k, with InfoNCE and BYOL, of pairs and of averages, and not with its own pairwise form, in
+n², so that the gain of joint matching is not separated from that of optimal transport.
 Source: ours; Piran 2024, Sections 2.3 and 6.2.
 """
 

@@ -1,9 +1,7 @@
 """Control: poly-view contrast over rho, which mean of the likelihoods.
 
-Shidani 2024 has the arithmetic (rho = 1) and the geometric mean (rho = 0) of the likelihoods of a view's k - 1
-partners, and its pseudocode the harmonic one (rho = -1). They are three of one family, (1/rho) log mean l^rho, of
-which no paper trains others.
-Source: ours.
+The paper's three are of one family, (1/rho) log mean l^rho, of which no paper trains others.
+Source: ours; Shidani 2024, Eqs. 12 and 13 and its pseudocode.
 """
 
 from functools import partial

@@ -23,14 +23,8 @@ SMALL = methods.Sem(
 
 
 OBJECTIVE = losses.all_pairs(losses.nt_xent, None, "all", "sum")
-SPECIFICATION = setting(
-    OBJECTIVE,
-    tuple((w,) for w in WIDTHS),
-    encoder=models.MLP(),
-    head=models.IdentityHead(),
-    examples=N,
-    classes=2,
-)
+NETWORKS = {"encoder": models.MLP(), "head": models.IdentityHead()}
+SPECIFICATION = setting(OBJECTIVE, tuple((w,) for w in WIDTHS), examples=N, classes=2, **NETWORKS)
 
 
 @cache
@@ -69,9 +63,7 @@ program = jax.jit(jax.value_and_grad(loss, argnums=1, has_aux=True), static_argn
 def by_hand(net, x):
     """Layer by layer, view by view: z, H and the reconstruction."""
     net = jax.tree.map(np.asarray, nnx.to_pure_dict(nnx.state(net)))
-    layers = {
-        name: [net[name]["rest"][i] for i in sorted(net[name]["rest"])] for name in ("encoder", "decoder")
-    }
+    layers = {of: [net[of]["rest"][i] for i in sorted(net[of]["rest"])] for of in ("encoder", "decoder")}
     z, h, restored = [], [], []
     for v, view in enumerate(x):
         a = view @ net["encoder"]["first"][v]["kernel"] + net["encoder"]["first"][v]["bias"]
@@ -125,10 +117,8 @@ def test_targets_and_contrast_use_clean_views(rng, kind):
     assert abs(measures["reconstruction"] - expected["reconstruction"]) > 1e-3
     key = jax.random.fold_in(jax.random.fold_in(jax.random.wrap_key_data(statistics["key"]), 2), 0)
     kind = {"dae": "noise", "mae": "masked"}[kind]
-    noisy = [
-        np.asarray(losses.corrupted(jax.random.fold_in(key, v), x, kind))
-        for v, x in enumerate(inputs["views"])
-    ]
+    keys = [jax.random.fold_in(key, v) for v in range(3)]
+    noisy = [np.asarray(losses.corrupted(*of, kind)) for of in zip(keys, inputs["views"])]
     _, _, restored = by_hand(learner.network(params, statistics), noisy)
     error = sum(np.mean((a - b) ** 2) for a, b in zip(inputs["views"], restored))
     np.testing.assert_allclose(measures["reconstruction"], error, rtol=1e-5)
@@ -165,9 +155,8 @@ def test_rows_that_fill_the_devices_do_not_count(rng, missing):
 
     @jax.jit
     def of(inputs):
-        return learner.loss(
-            params, statistics, methods.Batch(inputs, draw, None, N), losses.of_views(OBJECTIVE)
-        )
+        batch = methods.Batch(inputs, draw, None, N)
+        return learner.loss(params, statistics, batch, losses.of_views(OBJECTIVE))
 
     (total, (_, z, measures)), (expected, (_, _, same)) = of(filled), of(inputs)
     assert z.shape[1] == N
@@ -258,9 +247,8 @@ def test_weights_use_h_first_and_z_later(rng, monkeypatch):
     params, statistics = started(learner)
     z, h, _ = by_hand(learner.network(params, statistics), views)
     seen, real = [], metrics.k_means
-    monkeypatch.setattr(
-        metrics, "k_means", lambda x, *rest, **more: (seen.append(x), real(x, *rest, **more))[1]
-    )
+    watched = lambda x, *rest, **more: (seen.append(x), real(x, *rest, **more))[1]  # noqa: E731
+    monkeypatch.setattr(metrics, "k_means", watched)
     for step, expected in ((10, h), (25, z)):
         new, record = learner.refresh(params, statistics, {"views": views}, step, 5)
         np.testing.assert_allclose(seen[-4:-1], expected, atol=1e-5)  # the last is of all views
@@ -280,9 +268,8 @@ def test_weights_use_h_first_and_z_later(rng, monkeypatch):
 def test_many_starts_are_for_clusters_that_give_weights(rng, monkeypatch, kind, step, starts):
     """And the clusters of all views have 10 in any case, so that runs compare."""
     seen, real = [], metrics.k_means
-    monkeypatch.setattr(
-        metrics, "k_means", lambda *x, starts, **more: (seen.append(starts), real(*x, **more))[1]
-    )
+    watched = lambda *x, starts, **more: (seen.append(starts), real(*x, **more))[1]  # noqa: E731
+    monkeypatch.setattr(metrics, "k_means", watched)
     learner = build(dataclasses.replace(SMALL, weights=kind, k_means_starts=12))
     learner.refresh(*started(learner), {"views": two_groups(rng)}, step, 5)
     assert seen == [starts] * 3 + [10]

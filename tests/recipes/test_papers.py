@@ -19,10 +19,7 @@ COMMANDS = {
     for name in NAMES
 }
 # Parsing the options of a config takes a third of a second; the longest command of each paper is parsed every time.
-TRAIN = {
-    name: max((c for c in commands if c.startswith("mvcl train")), key=len)
-    for name, commands in COMMANDS.items()
-}
+TRAIN = [max((c for c in of if c.startswith("mvcl train")), key=len) for of in COMMANDS.values()]
 
 
 CONFIGS = [file for name in NAMES for file in papers.configs(name)]
@@ -69,9 +66,7 @@ def test_a_setting_without_an_origin_is_seen(tmp_path):
 EVERY = sorted({command for commands in COMMANDS.values() for command in commands})
 
 
-@pytest.mark.parametrize(
-    "command", some([c for c in EVERY if c.startswith("mvcl train")], fast=TRAIN.values())
-)
+@pytest.mark.parametrize("command", some([c for c in EVERY if c.startswith("mvcl train")], fast=TRAIN))
 def test_commands_that_train_parse(command):
     words = shlex.split(command)
     options = [word for word in words[3:] if word != "--dry-run"]

@@ -13,9 +13,7 @@ from mvcl import _configs, augment, data, evaluation, losses, methods, models, t
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = (augment, data, evaluation, methods, models, training)
-LIBRARY = tuple(
-    ROOT / "mvcl" / file for file in ("augment/_policy.py", "models/_configs.py", "training/_train.py")
-)
+LIBRARY = [ROOT / "mvcl" / f for f in ("augment/_policy.py", "models/_configs.py", "training/_train.py")]
 # Options of objectives that a method sets, or that change no value.
 FROM_METHOD = {"normalize", "mask", "axis_name", "block_size", "extra_negatives", "weights", "key", "queue"}
 FROM_METHOD |= {"global_views", "max_operations"}
@@ -49,11 +47,8 @@ class Calls:
         frame = sys._getframe(2)
         file, function = Path(frame.f_code.co_filename), frame.f_code.co_name
         watched = any(folder == file or folder in file.parents for folder in self.folders)
-        return (
-            f"{file.name}:{frame.f_lineno}"
-            if watched and not function.startswith(("smoke", "_small"))
-            else None
-        )
+        small = function.startswith(("smoke", "_small"))
+        return f"{file.name}:{frame.f_lineno}" if watched and not small else None
 
     def add(self, place, name, left):
         if left:
@@ -133,13 +128,7 @@ def test_a_recipe_states_every_setting(file, monkeypatch):
 def test_policies_heads_and_fine_tuning_of_the_library_state_every_setting(tmp_path, monkeypatch):
     (tmp_path / "config.json").write_text(training.to_json(training.load("shidani/imagenet1k")))
     calls = Calls(monkeypatch, *LIBRARY)
-    heads = (
-        models.byol_head,
-        models.koromilas_head,
-        models.moco_v2_head,
-        models.moco_v3_head,
-        models.piran_head,
-    )
+    heads = [getattr(models, f"{name}_head") for name in ("byol", "koromilas", "moco_v2", "moco_v3", "piran")]
     for make in (*augment.POLICIES.values(), *heads):
         make()
     calls.config(training.finetune_config(tmp_path), "fine-tuning:")

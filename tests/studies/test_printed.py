@@ -205,19 +205,16 @@ def test_the_best_m_of_a_fixed_batch_follows_its_root():
     for name, best in study.BEST.items():
         for b, views in study.VIEWS.items():
             for learned in (0.0, 0.51):
-                found = metrics.optimal_multiplicity(
-                    b, np.log(b - 1) - learned, int(name.removeprefix("Eq. "))
-                )
+                equation = int(name.removeprefix("Eq. "))
+                found = metrics.optimal_multiplicity(b, np.log(b - 1) - learned, equation)
                 assert min(views, key=lambda m, found=found: abs(m - found)) == best[b]
             assert metrics.best_gaussian_multiplicity(b, 4.0, views) == study._LARGEST_LIMIT[b]
         assert list(best.values()) == [best[72], 2 * best[72], 4 * best[72]]
     assert study.BEST["Eq. 154"] != study.BEST["Eq. 155"]
 
 
-SMALLER = ("data", "checkpoint", "evaluation", "train.epochs")
-SMALLER += tuple(
-    f"method.{name}" for name in ("hidden", "features", "embedding", "update_epochs", "watch_epochs")
-)
+SMALLER = ("data", "checkpoint", "evaluation", "train.epochs", "method.hidden", "method.features")
+SMALLER += ("method.embedding", "method.update_epochs", "method.watch_epochs", "method.clusters")
 
 
 @pytest.mark.parametrize("name", ["table2", "table3", "figure2"])
@@ -227,9 +224,7 @@ def test_the_small_scale_of_xu_trains_as_the_paper_scale(name):
     for scale, found in training_of.items():
         for cell in opened(X + name, scale).cells:
             flat = training.flatten(training.tree(cell.task.config))
-            kept = {
-                key: value for key, value in flat.items() if not key.startswith((*SMALLER, "method.clusters"))
-            }
+            kept = {key: value for key, value in flat.items() if not key.startswith(SMALLER)}
             found.add(str({**kept, "method.k_means_starts": None}))
     assert training_of["small"] == training_of["paper"]
 
@@ -254,10 +249,7 @@ def test_encoder_passes_are_equal_within_a_column():
         ("control_m3g", ("objective", "train.group")),
         ("control_poly_view_rho", ("objective",)),
         (K + "framework", ("objective",)),
-        (
-            "control_sem_training",
-            tuple(f"method.{name}" for name in (*_sem._TRAINING, "paper", "as_released")),
-        ),
+        ("control_sem_training", tuple(f"method.{x}" for x in (*_sem._TRAINING, "paper", "as_released"))),
     ],
 )
 def test_configs_of_a_control_differ_in_what_is_compared_only(name, free):

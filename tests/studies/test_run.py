@@ -151,9 +151,8 @@ def test_studies_share_the_runs_of_the_same_task(tmp_path, work):
     first, second = work / "first", work / "second"
     studies.run(study(tmp_path), first)
     more = study(tmp_path, values=(2.0, 3.0), seeds=2)
-    assert [studies.look(place).state for place in studies.places(more, second)] == ["finished"] * 2 + [
-        "missing"
-    ] * 2
+    found = [studies.look(place).state for place in studies.places(more, second)]
+    assert found == ["finished", "finished", "missing", "missing"]
     (tmp_path / "calls.stop").touch()
     with pytest.raises(training.Interrupted):
         studies.run(more, second)
@@ -215,10 +214,8 @@ def test_files_of_a_study(tmp_path, work):
     # 2, 3 and 4 against 1 of the untrained encoder: 2 ± 2.5
     assert "## Not trained" in text
     assert "\n| value 1.0 | all |\n| value 2.0 | all |\n\n" in text
-    end = (
-        "**cannot tell** | value 2.0 - value 1.0: +1.00 ± 0.00, 3 seeds, not trained: value 2.0; value 1.0 |"
-    )
-    assert f"| two is more | here | score | {end}" in text
+    end = "value 2.0 - value 1.0: +1.00 ± 0.00, 3 seeds, not trained: value 2.0; value 1.0 |"
+    assert f"| two is more | here | score | **cannot tell** | {end}" in text
     assert content["baselines"] == {"untrained encoder": {"score": 1.0}}
     assert content["versions"]["jax"] == jax.__version__
     arguments = ("counted", "--only", "value=a / b", "--scale", "smoke", "--only=value=1")
@@ -271,9 +268,8 @@ def test_a_value_is_compared_with_the_better_baseline(work, better, raw, separat
 )
 def test_a_loss_that_stays_is_at_chance(tmp_path, losses, last, at_chance):
     (tmp_path / "evaluation.json").write_text('{"rows": {}}')
-    lines = [
-        {"epoch": e + part, "loss": x + part - 0.75} for e, x in enumerate(losses) for part in (0.5, 1.0)
-    ]
+    both = [(e, x, part) for e, x in enumerate(losses) for part in (0.5, 1.0)]
+    lines = [{"epoch": e + part, "loss": x + part - 0.75} for e, x, part in both]
     (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
     [values] = studies.results(tmp_path)
     assert values["loss"] == pytest.approx(last)
