@@ -221,7 +221,10 @@ def test_cost_of_m3g_of_pairs_is_chosen_by_name(capsys):
         (["train", "gs://b/mine.py:small"], "gs://b/mine.py:small is in a bucket"),
         (["train", "digits:m3"], "digits has no function m3() that returns a Config; did you mean m3g?"),
         (["train", "koromilas_table2"], "is a study: mvcl study koromilas_table2"),
-        (["configs", "--copy", "digits", "--out", "digits"], "--out must be a file on a disk that ends in ."),
+        (
+            ["configs", "--copy", "digits", "--out", "digits"],
+            "--out must be a file on a disk that ends in .py",
+        ),
         (["configs", "--out", "digits.py"], "mvcl configs --copy"),
         (["train", "digits", "objective:mv_dehl"], "did you mean objective:mv_dhel?"),
         (["train", "digits", "--views.k", "1"], "at least 2"),
@@ -236,7 +239,10 @@ def test_cost_of_m3g_of_pairs_is_chosen_by_name(capsys):
         (["data", "prepare", "digits"], "the digits need no preparation"),
         (["evaluate", "nowhere"], "not a run folder"),
         (["evaluate", "--weights", "a.pth"], "needs a CONFIG first: mvcl evaluate CONFIG --weights FILE"),
-        (["evaluate", "digits:smoke", "--weights", "a.pth"], "must be a file of weights on a disk; a.pth "),
+        (
+            ["evaluate", "digits:smoke", "--weights", "a.pth"],
+            "must be a file of weights on a disk; a.pth does",
+        ),
         (["evaluate", "field/modalities", "--weights", "a.pth"], "has one for each view"),
     ],
 )
