@@ -392,7 +392,7 @@ def test_supervised_learns_the_label(inputs, classes, regression):
         (
             methods.MocoV2(queue_keys="two"),
             {"objective": losses.dsf},
-            "queue_keys must be one of .* got 'two'",
+            "queue_keys must be one of 'all', 'one', got 'two'",
         ),
         (methods.MocoV2(shuffle_keys=True, queue=0), {"microbatch": 2}, "shuffle_keys does not support"),
         (methods.MocoV2(momentum=1.5), {"objective": losses.dsf}, r"in \[0, 1\]"),

@@ -135,7 +135,10 @@ def test_vote_equals_the_formula(x64, rng, blocks, k, temperature):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"test_features": np.ones((4, 3), np.float32)}, "test_features must be 2 wide, as train.* got 3"),
+        (
+            {"test_features": np.ones((4, 3), np.float32)},
+            "test_features must be 2 wide, as train_features, got 3",
+        ),
         ({"train_labels": np.zeros(3, int)}, r"train_labels must be 4 integers.* got int(32|64)\[3\]"),
         ({"train_features": np.ones((4, 2), np.int32)}, "train_features must have a floating dtype"),
         ({"k": 0}, "k must be a whole number >= 1, got 0"),

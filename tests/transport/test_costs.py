@@ -172,7 +172,10 @@ def test_declared_costs_are_values():
         (lambda: SphericalBarycenter((1.5, -0.5)), "weights must be k numbers that are not negative"),
         (lambda: SumOverPairs([coulomb] * 2), "pair must be one function or 3.*3 views, got 2"),
         (lambda: SumOverPairs(coulomb, CHAIN[:2, :2]), r"weights must .* \(3, 3\) for 3 views, got \(2, 2\)"),
-        (lambda: SumOverPairs(jnp.subtract), r"pair must return a scalar for two .*, got shape \(2,\)"),
+        (
+            lambda: SumOverPairs(jnp.subtract),
+            r"pair must return a scalar for two points .*, got shape \(2,\)",
+        ),
         (lambda: Barycenter((0.5, 0.5)), "weights must hold 3 numbers for 3 views, got 2"),
         (lambda: 3, "cost must be a name, a cost of mvcl.transport, a CostFn"),
         (lambda: jnp.ones((2, 2, 2)), r"got an array \(2, 2, 2\); of a tensor of costs: .*from_tensor"),

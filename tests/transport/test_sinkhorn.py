@@ -326,7 +326,10 @@ UNEQUAL, BIG = [np.ones(4), np.ones(5), np.ones(3)], np.ones((4, 256, 2))
     [
         ({"geometry": np.ones((3, 4, 2), np.int32)}, "x_s must have a floating dtype, got int32"),
         ({"geometry": [Z[0]]}, "x_s must hold the points of k >= 2 views, got 1"),
-        ({"geometry": [Z[0], np.ones((3, 3))]}, r"x_s\[1\] must have the dimension .* x_s\[0\], 2 .* got 3"),
+        (
+            {"geometry": [Z[0], np.ones((3, 3))]},
+            r"x_s\[1\] must have the dimension .* of x_s\[0\], 2 .* got 3",
+        ),
         ({"geometry": [Z[0], np.ones((3, 2), np.float16)]}, r"x_s\[1\] must have the dimension and dtype"),
         ({"geometry": THREE, "cost": "cosine"}, "cost must be one of 'circular_variance'"),
         ({"geometry": THREE, "epsilon": -1.0}, "epsilon must be positive, got -1.0"),
@@ -336,15 +339,21 @@ UNEQUAL, BIG = [np.ones(4), np.ones(5), np.ones(3)], np.ones((4, 256, 2))
         ({"geometry": THREE, "block_size": 0}, "block_size must be a whole number >= 1, got 0"),
         ({"geometry": THREE, "inner_iterations": 0}, "inner_iterations must be a whole number >= 1, got 0"),
         ({"geometry": THREE, "norm_error": 0.0}, "norm_error must be positive, got 0.0"),
-        ({"geometry": THREE, "max_operations": 119.0}, "60 tuples, and a pass over them takes 120 operation"),
-        ({"geometry": np.ones((8, 512, 2))}, r"9.44e\+21 operations.*n <= 51 with 8 views, or k <= 5 with 5"),
+        (
+            {"geometry": THREE, "max_operations": 119.0},
+            "60 tuples, and a pass over them takes 120 operations",
+        ),
+        (
+            {"geometry": np.ones((8, 512, 2))},
+            r"9.44e\+21 operations.*n <= 51 with 8 views, or k <= 5 with 512",
+        ),
         ({"geometry": BIG, "cost": tensors.of_stack}, r"4.29e\+09 entries.* n <= 215 with 4 views"),
         ({"geometry": THREE, "a_s": UNEQUAL}, r"the same sum in every view, got 4 for view 0, 5 for view 1"),
         ({"geometry": THREE, "a_s": [None, [1.2, -0.2, 0, 0, 0], None]}, r"a_s\[1\] must be finite and >= 0"),
         ({"geometry": THREE, "a_s": [None, None, [np.inf, 0.5, 0.5]]}, r"a_s\[2\] must .* got .*inf"),
         (
             {"geometry": THREE, "a_s": [0 * UNEQUAL[0], None, None]},
-            r"a_s\[0\] must have a positive .* 4 zeros",
+            r"a_s\[0\] must have a positive weight, got 4 zeros",
         ),
         (
             {"geometry": THREE, "a_s": [None, np.ones((5, 1)), None]},
