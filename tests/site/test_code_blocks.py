@@ -29,14 +29,12 @@ PAGES = sorted(page.relative_to(ROOT).as_posix() for page in FILES)
 
 # Commands of other programs, which are not parsed here.
 OTHERS = (
-    r"\S*pip install|python3? -m venv|\.venv/bin/python -m pytest|git clone https:|(PROJECT=|.*launch/\S+ )"
+    r"\S*pip install|python3? -m venv|\.venv/bin/python -m pytest|git clone https:|PROJECT=|.*launch/\S+ "
 )
 OF_RUNS = ("evaluate", "finetune", "embed", "neighbours", "geometry", "decompose", "report", "export")
 # Options that shorten a training.
-SHORT = (
-    "--train.steps 4 --train.batch-size 32 --train.log-every 2 --train.evaluate-every 0 --encoder.widths 4 8"
-)
-SHORT += " --head.out 8 --evaluation.draws 2"
+SHORT = "--train.steps 4 --train.batch-size 32 --train.log-every 2 --train.evaluate-every 0"
+SHORT += " --encoder.widths 4 8 --head.out 8 --evaluation.draws 2"
 # Pages whose Python blocks take long: large problems, and a trained run.
 SLOW = {"docs/design/losses.md", "docs/design/transport.md", "docs/how_to/evaluation.md"}
 # Pages whose Python blocks compile many objectives, and pages with commands that import studies and data sets.
@@ -56,23 +54,6 @@ class Block(NamedTuple):
     follows: bool
 
 
-class Command(NamedTuple):
-    """One command of a shell block, with the variables that are set for it."""
-
-    block: Block
-    words: list[str]
-    variables: dict[str, str]
-
-    @property
-    def text(self) -> str:
-        """As the tables above name it."""
-        return " ".join([*(f"{name}={value}" for name, value in self.variables.items()), *self.words])
-
-    @property
-    def place(self) -> str:
-        return f"{self.block.page}:{self.block.line}: {' '.join(self.words)}"
-
-
 def blocks(page: str) -> Iterator[Block]:
     tokens = MarkdownIt().parse((ROOT / page).read_text(encoding="utf-8"))
     for before, token in itertools.pairwise([None, *tokens]):
@@ -81,7 +62,8 @@ def blocks(page: str) -> Iterator[Block]:
             yield Block(page, token.map[0] + 1, token.info, token.content, follows)
 
 
-def commands(block: Block) -> Iterator[Command]:
+def commands(block: Block) -> Iterator[list[str]]:
+    """The words of each command of a shell block; variables are replaced by what the block sets."""
     variables: dict[str, str] = {}
     for line in re.sub(r"\\\n\s*", " ", block.text).replace(" && ", "\n").splitlines():
         for name, value in variables.items():
@@ -90,7 +72,7 @@ def commands(block: Block) -> Iterator[Command]:
         while words and (given := re.fullmatch(r"(\w+)=(.*)", words[0])):
             own[given[1]], words = given[2], words[1:]
         if words:
-            yield Command(block, words, own)
+            yield words
         else:
             variables |= own
 
@@ -126,14 +108,14 @@ def assume(page: str, folder: Path) -> None:
         np.savetxt(folder / f"mfeat-{name}", np.zeros((2000, 2)))
 
 
-def in_order(page: str, folder: Path) -> Iterator[Command]:
-    """The commands of a page; a block of Python that begins with `# NAME.py` is written to that file in its turn."""
+def in_order(page: str, folder: Path) -> Iterator[tuple[Block, list[str]]]:
+    """Blocks and their commands; a block of Python that begins with `# NAME.py` is written to that file in its turn."""
     assume(page, folder)
     for block in blocks(page):
         if block.language == "python" and (named := re.match(r"# ([\w/]+\.py)\n", block.text)):
             (folder / named[1]).write_text(block.text, encoding="utf-8")
         if block.language == "sh":
-            yield from commands(block)
+            yield from ((block, words) for words in commands(block))
 
 
 def same(printed: str, claimed: str) -> bool:
@@ -182,12 +164,10 @@ def no_work(monkeypatch):
             training.check(config)
         raise Parsed
 
-    of_training = [
-        f"training.{name}" for name in ("train", "train_seeds", "dry_run", "open_run", "open_weights")
-    ]
-    for name in (*of_training, "report.write_report", "studies.run_study", "studies.overview"):
+    for name in ("train", "train_seeds", "dry_run", "open_run", "open_weights"):
+        monkeypatch.setattr(training, name, work)
+    for name in ("report.write_report", "studies.run_study", "studies.overview", "data._tfds._check_known"):
         monkeypatch.setattr(f"mvcl.{name}", work)
-    monkeypatch.setattr("mvcl.data._tfds._check_known", work)
     for name in ("join", "compilation_cache"):
         monkeypatch.setattr(training, name, lambda *_: None)
     monkeypatch.setattr("jax.profiler.start_server", lambda _: None)
@@ -195,21 +175,21 @@ def no_work(monkeypatch):
         monkeypatch.setattr(preparer, "run", work)
 
 
-def runs(command: Command) -> list[Path]:
+def runs(words: list[str]) -> list[Path]:
     """The folders of runs that a command reads."""
-    if command.words[0] != "mvcl" or command.words[1] not in OF_RUNS or "--weights" in command.words:
+    if words[0] != "mvcl" or words[1] not in OF_RUNS or "--weights" in words:
         return []
-    given = " ".join(command.words[2:]).split(" --")[0].split()
-    return [Path(word) for word in (given if command.words[1] == "report" else given[:1])]
+    given = " ".join(words[2:]).split(" --")[0].split()
+    return [Path(word) for word in (given if words[1] == "report" else given[:1])]
 
 
 @pytest.mark.parametrize("page", marked("sh", exhaustive=STUDIES))
 def test_commands_are_parsed(page, folder, no_work, capsys):
-    for command in in_order(page, folder):
-        for run in runs(command):
+    for block, words in in_order(page, folder):
+        for run in runs(words):
             run.mkdir(parents=True, exist_ok=True)
             (run / "config.json").write_text(training.to_json(training.load("digits")))
-        assert not (problem := check(command.words, capsys)), f"{command.place}: {problem}"
+        assert not (problem := check(words, capsys)), f"{page}:{block.line}: {' '.join(words)}: {problem}"
 
 
 def check(words: list[str], capsys: pytest.CaptureFixture[str]) -> object:
