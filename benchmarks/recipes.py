@@ -46,6 +46,8 @@ All rows are by the model of `mvcl/training/_liveness.py`, which traces the step
 | recipe | n x k | parameters | optimiser | batch | FLOPs | 1 | 8 | 32 | 64 | 256 | 80 GB | 32 GB | 16 GB |
 | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
 """
+# Of configs, what changes no size: addresses of functions, initial weights and scalars.
+_SAME = r" at 0x\w+|\b(init|initial|stem_initial|temperature|momentum|end_momentum)=[^,)]*"
 DEVICES = (1, 8, 32, 64, 256)
 
 
@@ -67,7 +69,8 @@ class Memory:
         sizes = [policy.image_size for policy in config.policies]
         parts += [sizes, outline.spec, outline.missing, outline.classes, type(config.optimizer)]
         parts += [train.group, train.microbatch, train.precision, train.ema > 0]
-        found = self.traced.setdefault(key := repr(parts), {}) or _memory.models_of(config, outline)
+        key = re.sub(_SAME, "", repr(parts))
+        found = self.traced.get(key) or _memory.models_of(config, outline)
         self.traced[key] = found
         for policy, model in found.items():  # traced for another number of examples, it may be
             model.config = dataclasses.replace(config, train=dataclasses.replace(train, remat=policy))

@@ -169,6 +169,8 @@ def full_speed(program: Program, config: Config, outline: data.Outline) -> float
     known = train.peak_tflops is not None or train.precision != "float32"
     if peak is None or not known or train.microbatch is not None:  # a loop, which XLA counts once
         return None
+    if train.remat != "none":  # what is computed again is no use of the device
+        program = build(dataclasses.replace(config, train=dataclasses.replace(train, remat="none")), outline)
     flops = step_flops(program, abstract_batch(program, config, outline))
     return None if flops is None else program.mesh.size * peak / flops
 

@@ -48,38 +48,45 @@ class Model:
     """
 
     def __init__(self, config: Config, outline: data.Outline, platform: str = "gpu") -> None:
-        self.config, group = config, config.train.group
+        self.config, self.outline, group = config, outline, config.train.group
         self.unit: int = group or config.train.microbatch or int(getattr(config.encoder, "batch_groups", 1))
-        n = _liveness.ROWS * self.unit
+        self.learner = _program.learner_of(config, outline, platform)
+        params, statistics = jax.eval_shape(self.learner.init, jax.random.key(0))
+        parts = tuple(params) if self.learner.restarts_parts else ()
+        lengths = {"examples": config.examples, "steps": 1000, "steps_per_epoch": 10}
+        self.rule, _ = _optimizers.build(config.optimizer, **lengths, parts=parts)
+        self.moments = jax.eval_shape(self.rule.init, params)
+        self.kept = {"params": params, "statistics": statistics}
+        self.kept |= {"ema": params} if config.train.ema else {}
+        self.found: dict[Any, tuple[float, float]] = {}
+        self.trace: _liveness.Trace | None = None
+        try:
+            self.trace = self._traced(_liveness.ROWS * self.unit, _liveness.DEVICES)
+        except models.NoBlocks:
+            raise
+        except ValueError:  # the objective is not for so many examples: it is traced for each number
+            pass
+
+    def _traced(self, rows: int, devices: int) -> _liveness.Trace:
+        config, microbatch = self.config, self.config.train.microbatch
         views = dataclasses.replace(config.views, strategy="growing")
-        local = dataclasses.replace(
-            config, views=views, train=dataclasses.replace(config.train, batch_size=n)
-        )
-        learner = _program.learner_of(config, outline, platform)
-        params, statistics = jax.eval_shape(learner.init, jax.random.key(0))
-        parts = tuple(params) if learner.restarts_parts else ()
-        rule, _ = _optimizers.build(
-            config.optimizer, examples=config.examples, steps=1000, steps_per_epoch=10, parts=parts
-        )
-        self.kept = {"params": params, "statistics": statistics} | (
-            {"ema": params} if config.train.ema else {}
-        )
-        self.moments = jax.eval_shape(rule.init, params)
+        train = dataclasses.replace(config.train, batch_size=rows)
+        local = dataclasses.replace(config, views=views, train=train)
+        draw = partial(_program.drawn, () if self.outline.spec.given else config.policies)
+        one, cut = _program.make_mesh(_config.Mesh(data=1)), None
+        if microbatch is not None and microbatch < rows:
+            cut = _sharding.microbatches(microbatch, rows, one)
+        objective = _objective(config, self.learner, devices)
+        step = _program.step_of(local, 1000, self.learner, self.rule, objective, draw, cut)
         counts = {
             "step": jax.ShapeDtypeStruct((), jnp.int32),
             "seed": jax.ShapeDtypeStruct((), jnp.uint32),
         }
-        batch = _cost.batch_of(local, outline, n)
-        self.example = _bytes(batch) / n
-        draw, cut = partial(_program.drawn, () if outline.spec.given else config.policies), None
-        if config.train.microbatch is not None:
-            one = _program.make_mesh(_config.Mesh(data=1))
-            cut = _sharding.microbatches(config.train.microbatch, n, one)
-        step = _program.step_of(local, 1000, learner, rule, _objective(config, learner), draw, cut)
+        batch = _cost.batch_of(local, self.outline, rows)
+        self.example = _bytes(batch) / rows
         with models.xla_convolutions(), models.attention_by(_attention):
             jaxpr = jax.make_jaxpr(step)(self.kept | counts | {"opt": self.moments}, batch).jaxpr
-        self.trace = _liveness.Trace(jaxpr, donated=True)
-        self.found: dict[_liveness.Scale, tuple[float, float]] = {}
+        return _liveness.Trace(jaxpr, donated=True)
 
     def on(self, devices: int) -> Memory:
         """On so many devices; `ValueError` if the batch does not divide over them."""
@@ -88,12 +95,14 @@ class Model:
         if devices > n or (group is not None and (n % devices or rows % group)):
             of = "" if group is None else f" in groups of {group}"
             raise ValueError(f"a batch of {n} examples{of} does not divide over {devices} devices")
-        scale, fsdp = _liveness.Scale(rows / self.unit, devices), min(self.config.mesh.fsdp, devices)
+        fsdp = min(self.config.mesh.fsdp, devices)
         kept, moments = _bytes(self.kept, fsdp), _bytes(self.moments, fsdp)
         gathered = _bytes(self.kept["params"]) - _bytes(self.kept["params"], fsdp)  # at most, in the step
-        if scale not in self.found:
-            self.found[scale] = self.trace.peak(scale), self.trace.flops(scale)
-        temporaries, flops = self.found[scale]
+        if (rows, devices) not in self.found:
+            scale = _liveness.Scale(rows / self.unit, devices) if self.trace else _liveness.Scale()
+            trace = self.trace or self._traced(rows, devices)
+            self.found[rows, devices] = trace.peak(scale), trace.flops(scale)
+        temporaries, flops = self.found[rows, devices]
         batch = _BATCHES * rows * self.example
         return Memory(devices, policy, kept, moments, batch, temporaries + gathered, flops)
 
@@ -161,20 +170,20 @@ def warning(run: Any) -> str:
     return f"{what}, also with --train.remat full; use more devices or a smaller --train.batch-size"
 
 
-def _objective(config: Config, learner: methods.Learner) -> methods.OfViews:
-    """The objective of the rows of `DEVICES` devices, as a function of those of one."""
+def _objective(config: Config, learner: methods.Learner, devices: int) -> methods.OfViews:
+    """The objective of the rows of so many devices, as a function of those of one."""
     takes = losses.takes(config.objective)
     of_views = partial(
         losses.of_views(config.objective, config.views.global_views), **learner.objective_options
     )
     if config.train.group is not None:
         return _sharding.in_groups(of_views, takes, config.train.group)
-    mesh = AbstractMesh((_liveness.DEVICES,), ("data",), axis_types=(AxisType.Auto,))
+    mesh = AbstractMesh((devices,), ("data",), axis_types=(AxisType.Auto,))
 
     def objective(z: jax.Array, /, **extra: Any) -> tuple[jax.Array, methods.Measures]:
         places = {name: takes.axis_of_instances(name, x) for name, x in extra.items()}
-        extra = {name: _repeated(x, places[name]) for name, x in extra.items()}
-        z = _repeated(z, z.ndim - 2)
+        extra = {name: _repeated(x, places[name], devices) for name, x in extra.items()}
+        z = _repeated(z, z.ndim - 2, devices)
         if not takes.axis_name:
             return of_views(z, **extra)
 
@@ -191,8 +200,8 @@ def _split(axis: int | None) -> PartitionSpec:
     return PartitionSpec() if axis is None else PartitionSpec(*(None,) * axis, "data")
 
 
-def _repeated(x: jax.Array, axis: int | None) -> jax.Array:
-    return x if axis is None else jnp.concatenate([x] * _liveness.DEVICES, axis)
+def _repeated(x: jax.Array, axis: int | None, devices: int) -> jax.Array:
+    return x if axis is None else jnp.concatenate([x] * devices, axis)
 
 
 def _bytes(tree: Any, fsdp: int = 1) -> float:
