@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from functools import partial
 from typing import Any
 
 import jax
@@ -182,7 +183,9 @@ def step_flops(program: Program, batch: Any) -> float | None:
         client = jax.devices("cpu")[0].client
     except RuntimeError:  # JAX_PLATFORMS leaves it out
         return None
-    with models.xla_convolutions():
+    # Of a fused kernel XLA counts none.
+    attention = partial(jax.nn.dot_product_attention, implementation="xla")
+    with models.xla_convolutions(), models.attention_by(attention):
         # jax keeps the trace of a function, and another of `step` here would be that of the run.
         counted: Any = jax.jit(lambda state, batch: step.__wrapped__(state, batch))
         module = counted.lower(program.abstract_state, batch).compiler_ir("hlo").as_hlo_module()
