@@ -45,8 +45,10 @@ class Fused(Factored):
             params["fusion"] = made(keys)
         return params
 
-    def fused(self, params: dict[str, Any], x: jax.Array, there: jax.Array, maskings: int, key: Any) -> jax.Array:
-        """(k + 1 + maskings, n, d): of (k, n, inputs) views each alone, those that are there, and with tokens masked."""
+    def fused(
+        self, params: dict[str, Any], x: jax.Array, there: jax.Array, maskings: int, key: Any
+    ) -> jax.Array:
+        """(k + 1 + maskings, n, d): of (k, n, inputs) views each alone, those that are there, with tokens masked."""
         assert self.encoder is not None
         z = embeddings(self.encoder, params["encoder"], x)
         k, n, _ = z.shape
@@ -71,7 +73,9 @@ class Fused(Factored):
         *alone, whole = self.fused(params, x, jnp.ones(x.shape[:2], bool), 0, None)
         return jnp.stack(alone), whole
 
-    def loss(self, params: dict[str, Any], batch: Batch, key: jax.Array, tuned: jax.Array | None) -> jax.Array:
+    def loss(
+        self, params: dict[str, Any], batch: Batch, key: jax.Array, tuned: jax.Array | None
+    ) -> jax.Array:
         assert self.objective is not None
         operands, k = losses.takes(self.objective).operands, self.data.views
         maskings = self.maskings if operands is Operands.MASKED else 0
@@ -138,7 +142,9 @@ class Factorised(Factored):
         z = jnp.einsum("knd,kde->kne", super().embedded(params, x)[0], params["heads"])
         return z, z.swapaxes(0, 1).reshape(z.shape[1], -1)
 
-    def loss(self, params: dict[str, Any], batch: Batch, key: jax.Array, tuned: jax.Array | None) -> jax.Array:
+    def loss(
+        self, params: dict[str, Any], batch: Batch, key: jax.Array, tuned: jax.Array | None
+    ) -> jax.Array:
         keys = jax.random.split(key, 2 * len(batch.x)).reshape(2, len(batch.x))
         sides = [self.embedded(params, jax.vmap(CHANGE)(of_views, batch.x))[0] for of_views in keys]
         shared, unique = jnp.split(jnp.concatenate(sides), 2, axis=-1)

@@ -29,9 +29,9 @@ Row = Literal["raw", "objective", "autoencoder", "supervised", "factor_cl"]
 class Patches:
     """An MLP whose first layer is shared by all patches of 4 x 4 pixels."""
 
-    channels: int = 32
-    hidden: int = 128
-    out: int = 64
+    channels: int = 16
+    hidden: int = 64
+    out: int = 16
 
     def build(self, input_shape: Sequence[int], *, dtype: Any, rngs: nnx.Rngs) -> nnx.Module:
         """The network of pictures of this shape."""
@@ -70,9 +70,11 @@ class MeanFusion(nnx.Module):
     def __init__(self, config: Mean, shape: Sequence[int], rngs: nnx.Rngs) -> None:
         self.features = config.width
         normal = nnx.initializers.lecun_normal()
-        self.weights = nnx.Param(jax.vmap(lambda key: normal(key, (shape[1], config.width)))(
-            jax.random.split(rngs.params(), shape[0])
-        ))
+        self.weights = nnx.Param(
+            jax.vmap(lambda key: normal(key, (shape[1], config.width)))(
+                jax.random.split(rngs.params(), shape[0])
+            )
+        )
 
     def __call__(self, x: jax.Array) -> jax.Array:
         there = ~jnp.isnan(x).any(-1)
@@ -95,10 +97,10 @@ class Pictured:
     """Without fusion: pictures of the same factors of each view that the objective compares."""
     matched: float = 0.5
     """Probability of a match in training; the probes always have half."""
-    steps: int = 400
+    steps: int = 600
     """0: untrained networks."""
     batch_size: int = 64
-    learning_rate: float = 2e-3
+    learning_rate: float = 4e-3
     networks: int = 5
     temperatures: tuple[float, ...] = ()
     """That of the objective is the best of these on another network with other draws, by the mean of all factors."""
@@ -120,7 +122,9 @@ class Pictured:
     def probed(self, seed: int, temperature: float = 0.1) -> Values:
         """Accuracy of each factor, of one network."""
         rng, x, known = np.random.default_rng([seed, self.views]), [], []
-        alone = dataclasses.replace(self, networks=0, temperatures=(), matched=0.5)  # what its program depends on
+        alone = dataclasses.replace(
+            self, networks=0, temperatures=(), matched=0.5
+        )  # what its program depends on
         plain = dataclasses.replace(alone, objective=None, steps=0, sides=1)
         if self.row != "raw":
             state = _started(plain, jax.random.key(seed))
@@ -144,7 +148,7 @@ class Pictured:
         head = models.MLPHead(layers=2, hidden=64, out=32, norm="batch")
         spec = methods.Specification(
             encoder=Patches(),
-            head=models.MLPHead(layers=1, out=64) if self.row == "factor_cl" else head,
+            head=models.MLPHead(layers=1, out=16) if self.row == "factor_cl" else head,
             objective=self.objective or losses.mv_infonce,
             shapes=((SIZE, SIZE, 3),) * self.views,
             given=False,
@@ -153,14 +157,16 @@ class Pictured:
         )
         if self.fusion is None:
             return methods.MultiEncoder().build(spec)
-        attention = models.Transformer(width=32, depth=1, heads=4, dropout=0.0)
-        fusion: Any = Mean() if self.fusion == "mean" else attention
+        attention = models.Transformer(width=16 * self.views, depth=1, heads=4, dropout=0.0)
+        fusion: Any = Mean(width=16 * self.views) if self.fusion == "mean" else attention
         return methods.Fused(fusion=fusion, tokens=2, maskings=3, augmentation=None).build(spec)
 
     def loss(self, params: Any, statistics: Any, batch: "Fresh") -> jax.Array:
         """Of a batch; the parameters are those of the networks, and of what reads a target or of the critics."""
         learner = self.learner()
-        objective = self.objective and with_option(self.objective, "temperature", batch.temperature)
+        objective = self.objective
+        if objective is not None and "temperature" in losses.takes(objective).options:
+            objective = with_option(objective, "temperature", batch.temperature)
         if self.fusion is not None:
             n = self.batch_size
             inputs = {"epoch": jnp.zeros(n, int), "index": jnp.full(n, batch.number)}
@@ -207,8 +213,8 @@ def _started(task: Pictured, key: jax.Array) -> Any:
     """Parameters and statistics of one network."""
     params, statistics = task.learner().init(key)
     if task.row == "factor_cl":
-        return {"nets": params, "more": critics(jax.random.fold_in(key, 7), 32)}, statistics
-    shapes = {"autoencoder": [(64, 128), (128, SIZE**2 * 3)], "supervised": [(64, 3 * COUNT)]}.get(task.row, [])
+        return {"nets": params, "more": critics(jax.random.fold_in(key, 7), 8)}, statistics
+    shapes = {"autoencoder": [(16, 64), (64, SIZE**2 * 3)], "supervised": [(16, 3 * COUNT)]}.get(task.row, [])
     draws = jax.random.split(jax.random.fold_in(key, 7), len(shapes) + 1)
     more = [jax.random.normal(of, (task.views, *s)) / s[0] ** 0.5 for of, s in zip(draws, shapes)]
     return {"nets": params, "more": more}, statistics

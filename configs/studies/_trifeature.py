@@ -118,7 +118,7 @@ def _picture(shape: jax.Array, texture: jax.Array, colour: jax.Array, key: jax.A
 
 @cache
 def rendered(part: int) -> np.ndarray:
-    """(COUNT³ RENDERED, SIZE, SIZE, 3): pictures of all combinations, for training (0), the probes (1), the test (2)."""
+    """(COUNT³ RENDERED, SIZE, SIZE, 3): pictures of all combinations, for training, probes or their test."""
     every = jnp.arange(COUNT**3 * RENDERED) // RENDERED
     keys = jax.random.split(jax.random.key(part), len(every))
     of = every // COUNT**2, every // COUNT % COUNT, every % COUNT

@@ -78,7 +78,7 @@ def _objectives() -> dict[str, tuple[losses.Loss, Mapping[int, int] | None]]:
         if function in made:
             continue
         if losses.takes(function).operands in (Operands.FUSED, Operands.MASKED, Operands.FACTORED):
-            continue  # of other networks: trifeature
+            continue  # of other networks: fused_factors
         if losses.takes(function).operands is Operands.PAIR:
             for of_pairs in (losses.all_pairs, losses.one_vs_rest):
                 found[f"{of_pairs.__name__}({name})"] = of_pairs(function), None

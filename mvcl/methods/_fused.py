@@ -26,8 +26,8 @@ class Fused:
     k views, each fused alone, of the first augmentation. The evaluated features are the fusion of the views that are
     there. Images are augmented by `views.policy`, given views by `augmentation`.
 
-    Dufumier and Castillo-Navarro 2025, released: one layer of 8 heads and a class token. Ours: pre-norm, and positions
-    that are learned for each token.
+    Dufumier and Castillo-Navarro 2025, released: one pre-norm layer of 8 heads and a class token. Ours: the exact GELU,
+    and positions that are learned for each token; released: sines of a patch's place, or none.
     """
 
     encoders: tuple[models.EncoderConfig, ...] = ()
@@ -43,7 +43,8 @@ class Fused:
     maskings: int = 4
     """With `inf_masking`: maskings of the tokens of all views, of each augmentation."""
     masked: float = 0.5
-    """With `inf_masking`: probability that a token is masked; ours."""
+    """With `inf_masking`: probability that a token is masked, so that nothing attends to it. Released: a learned token
+    is in place of a fixed share of each view's, 0.5 to 0.8."""
     ratio: float = 1.0
     """With `inf_masking`: its ratio at the end of the run, which grows from 0 in proportion to the steps; the released
     code adds to it every epoch."""

@@ -5,6 +5,8 @@ import math
 
 import _factors
 import _factors_task
+import _fused_task
+import _trifeature
 import jax
 import numpy as np
 import pytest
@@ -99,3 +101,27 @@ def test_runs_are_repeated_exactly_and_depend_on_the_seed(tmp_path):
     first, again, other = (task.run(tmp_path, seed) for seed in (0, 0, 1))
     assert first == again
     assert first != other
+
+
+def test_of_three_pictures_no_two_tell_the_match():
+    factors = _trifeature.drawn(np.random.default_rng(0), (200_000,), 3)
+    (first, second, third), texture = factors.colour.T, factors.texture[:, 1]
+    for colour in (first, third):
+        of_pairs = [factors.match[(colour == i) & (texture == j)].mean() for i in range(5) for j in range(5)]
+        np.testing.assert_allclose(of_pairs, 0.5, atol=0.03)
+    np.testing.assert_array_equal(factors.match, texture == _trifeature.MATCH[(first + third) % 5])
+    assert set(np.unique(second)) == set(range(5))
+    places = _trifeature.pictures(np.random.default_rng(0), factors, 2)
+    assert places.shape == (2, 3, 200_000)
+    np.testing.assert_array_equal(places[1, 2] // _trifeature.RENDERED // 5 // 5, factors.shape)
+
+
+def test_critics_of_upper_bounds_learn_in_their_own_turn_alone():
+    z = np.random.default_rng(0).normal(size=(8, 6, 4)).astype(np.float32)
+    weights = _fused_task.critics(jax.random.key(0), 4, hidden=3)
+    gradient = jax.jit(jax.grad(lambda w, twice: _fused_task.factor_loss(w, z, twice=twice)))
+    once, more = gradient(weights, 1.0), gradient(weights, 3.0)  # a factor of two terms of the other turn
+    for i in (1, 5):
+        assert np.any(once[i][2])
+        np.testing.assert_allclose(once[i][2], more[i][2], rtol=1e-5)
+    assert not np.allclose(once[4][2], more[4][2])
