@@ -89,26 +89,17 @@ def _study(views: dict[str, Pictured], temperatures: tuple[float, ...], **scale:
 
 def small(seeds: int = 5) -> Study:
     """Two and three pictures, 600 steps, 5 networks of each row."""
-    claims = []
-    pairs = _rows.levels("objective", PAIRWISE)
+    claims, pairs = [], _rows.levels("objective", PAIRWISE)
     for label in FUSED:
         for k in (2, 3):
             at = {"objective": label, "pictures": f"k = {k}"}
             for name in _FACTORS[1 : k + 1]:
-                auto = (
-                    f"{label}, k = {k}, keeps {name} as the autoencoder does",
-                    at,
-                    [{"objective": "autoencoder"}],
-                )
-                above = (
-                    f"{label}, k = {k}, keeps {name} by 10 points better than objectives of pairs",
-                    at,
-                    pairs,
-                )
-                claims += _rows.within("ours", name, (0.0, 1.0), [auto])
-                claims += _rows.within("ours", name, (0.1, 1.0), [above])
+                kept = f"{label}, k = {k}, keeps {name} as the autoencoder does, or better"
+                above = f"{label}, k = {k}, keeps {name} by 10 points better than objectives of pairs"
+                claims += _rows.within("ours", name, (0.0, 1.0), [(kept, at, [{"objective": "autoencoder"}])])
+                claims += _rows.within("ours", name, (0.1, 1.0), [(above, at, pairs)])
             if label == FUSED[1]:
-                told = (f"{label}, k = {k}, tells the synergy above 0.6", at, [])
+                told: _rows.Row = (f"{label}, k = {k}, tells the synergy above 0.6", at, [])
                 claims += _rows.within("ours", "synergy", (0.6, 1.0), [told])
     views = {f"k = {k}": Pictured(views=k, networks=seeds) for k in (2, 3)}
     return _study(
@@ -118,8 +109,8 @@ def small(seeds: int = 5) -> Study:
 
 def smoke(seeds: int = 1) -> Study:
     """A few steps of some rows."""
-    whole = _study(
-        {"k = 2": Pictured(networks=seeds, steps=2, batch_size=8)}, (0.1,), cost="two minutes on 2 cores"
-    )
-    shown = ["raw", "autoencoder", "supervised", "factor_cl", "comm, mean", FUSED[1], TWICE]
-    return dataclasses.replace(whole, cells=[c for c in whole.cells if c.factors["objective"] in shown])
+    few = Pictured(views=3, networks=seeds, steps=2, batch_size=8)
+    whole = _study({"k = 3": few}, (0.1,), cost="two minutes on 2 cores, most of it compilation")
+    shown = ["raw", "autoencoder", "supervised", "comm, mean", FUSED[1], TWICE]
+    cells = [c for c in whole.cells if c.factors["objective"] in shown]
+    return dataclasses.replace(whole, cells=cells, measures=whole.measures[:-1])
