@@ -164,7 +164,7 @@ class Pictured:
     def loss(self, params: Any, statistics: Any, batch: "Fresh") -> jax.Array:
         """Of a batch; the parameters are those of the networks, and of what reads a target or of the critics."""
         learner = self.learner()
-        objective = self.objective
+        objective: Any = self.objective
         if objective is not None and "temperature" in losses.takes(objective).options:
             objective = with_option(objective, "temperature", batch.temperature)
         if self.fusion is not None:
