@@ -109,7 +109,13 @@ def small(seeds: int = 20) -> Study:
             above = (f"{label}, k = {k}, keeps unique bits better than objectives of pairs", at, others)
             claims += _rows.above("ours", "unique", [kept, above])
     views = {f"k = {k}": FactorViews(views=k) for k in (2, 3, 4)}
-    return _study(views, (0.05, 0.1, 0.2, 0.5), {"networks": seeds}, claims=claims, cost="not measured")
+    return _study(
+        views,
+        (0.05, 0.1, 0.2, 0.5),
+        {"networks": seeds},
+        claims=claims,
+        cost="an hour of one CPU, estimated from some rows",
+    )
 
 
 def smoke(seeds: int = 2) -> Study:

@@ -103,7 +103,7 @@ def small(seeds: int = 5) -> Study:
                 claims += _rows.within("ours", "synergy", (0.6, 1.0), [told])
     views = {f"k = {k}": Pictured(views=k, networks=seeds) for k in (2, 3)}
     return _study(
-        views, (0.1, 0.2, 0.5), claims=claims, cost="25 minutes of one CPU, a third of it compilation"
+        views, (0.1, 0.2, 0.5), claims=claims, cost="16 minutes of one CPU, a third of it compilation"
     )
 
 
