@@ -126,8 +126,6 @@ class Split:
       scaling: view name -> `shift`, subtracted from each column, and `scale`, which then divides it.
       draws: of a training split whose rows are drawn in blocks; None: a row is the same example in every epoch, and
         all rows are different instances.
-      encoded: row -> its image, opened and not decoded, and the mode to read it in, L or RGB; of encoded images, for
-        crops on the host, in place of `read`.
     """
 
     labels: np.ndarray

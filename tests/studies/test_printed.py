@@ -267,6 +267,7 @@ def test_studies_of_the_bench_share_runs():
         K + "framework": {"alignment": "pair", "energy": "pair", "negatives": "all"},
         S + "figure3": {"objective": "Multi-Crop", "batch": "growing", "M": 4, "epochs": _bench.EPOCHS},
         "control_encoder_passes": {"objective": "pwe", "k": 4, "passes": 2},
+        "pilot": {"objective": "all_pairs(nt_xent)", "k": 4},
     }
     tasks = [select(opened(name, "small"), factors)[0].task for name, factors in where.items()]
     assert len({str(training.tree(task)) for task in tasks}) == 1
