@@ -89,9 +89,9 @@ def convolve(
     """`lax.conv_general_dilated`; on CPU, for kernels of at most 3, with faster derivatives of both modes.
 
     XLA's convolutions are fast on CPU, their gradients are not. Here the kernel's gradient, and the input's where there
-    is a stride, are products of patches and a matrix. Value and gradient in milliseconds of CPU time, ours and XLA's
-    (`python -m benchmarks.overhead --convolutions`): 1,024 images of 16 pixels, 32 to 64 channels at stride 2, 325 and
-    663; 64 images of 32 pixels, 64 to 64 channels at stride 1, 477 and 1,057. docs/how_to/devices.md has the table.
+    is a stride, are products of patches and a matrix. Value and gradient in milliseconds on two cores, ours and XLA's:
+    1,024 images of 16 pixels, 32 to 64 channels at stride 2, 244 and 576; 64 images of 32 pixels, 64 to 64 channels at
+    stride 1, 349 and 1,322 (`python -m benchmarks.overhead --convolutions --wall`; docs/how_to/devices.md).
     """
     run: Any = partial(
         jax.lax.conv_general_dilated,
