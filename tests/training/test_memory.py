@@ -78,8 +78,7 @@ def test_the_model_is_near_the_analysis_of_the_compiled_step(convolutional, devi
     config = changed(convolutional, {"mesh.data": devices, "train.remat": policy})
     config, outline, *_ = _cost.outlined(config)
     found, (temporaries, flops) = _memory.Model(config, outline, "cpu").on(devices), analysis(config)
-    # With blocks the model is low: docs/how_to/recipes.md has the ratios.
-    assert {"none": 0.6, "blocks": 0.4}[policy] < found.temporaries / temporaries < 1.3
+    assert 0.6 < found.temporaries / temporaries < 1.3
     assert 0.7 < found.flops / flops < 1.1  # of products only
 
 
