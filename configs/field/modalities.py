@@ -1,6 +1,6 @@
 """Joint contrast of three modalities: Symile, GRAM, and fused views as in ConFu.
 
-    mvcl data prepare sentiment --labels label.npz --allow-pickle --text BERT --audio HUBERT --vision CLIP
+    mvcl data prepare sentiment --labels labels.csv --text BERT --audio HUBERT --vision CLIP
     mvcl train field/modalities --workdir runs/symile
     mvcl train field/modalities:gram --workdir runs/gram
     mvcl train field/modalities:confu --workdir runs/confu

@@ -1,6 +1,6 @@
 """Koromilas 2025, sentiment from text, audio and vision: a transformer for each, MV-DHEL over the three.
 
-    mvcl data prepare sentiment --labels label.npz --allow-pickle --text BERT --audio HUBERT --vision CLIP
+    mvcl data prepare sentiment --labels labels.csv --text BERT --audio HUBERT --vision CLIP
     mvcl train koromilas/sentiment --seeds 3 --workdir runs/mosei
     mvcl train koromilas/sentiment:chsims --seeds 3 --workdir runs/chsims
 

@@ -10,7 +10,6 @@ import bisect
 import contextlib
 import dataclasses
 import fcntl
-import hashlib
 import itertools
 import json
 import os
@@ -68,17 +67,13 @@ class Preparer(abc.ABC):
     directory: str | None = None
     """Folder to write; None: mvcl_domainnet, mvcl_eeg_FORMAT or mvcl_sentiment_DATASET under TFDS_DATA_DIR or
     ~/tensorflow_datasets."""
-    verify: bool = False
-    """Verify the checksums of the prepared folder and exit."""
 
     _per_shard: ClassVar[int] = 4
 
     def run(self) -> Path:
-        """Write the folder, or verify it, and return it; it may be in a bucket."""
+        """Write the folder and return it; it may be in a bucket."""
         place = _buckets.path(self.directory or default_folder(self._name()))
-        if self.verify:
-            _verify(_buckets.local_copy(place), _kind(self._name()))
-        elif _buckets.is_remote(place):
+        if _buckets.is_remote(place):
             _buckets.uploaded(place, lambda folder: self._write(Path(folder)))
         else:
             self._write(place)
@@ -201,22 +196,17 @@ def _write_shard(
                 if len(skipped) > max_corrupt:
                     what = f"more files than --max-corrupt cannot be read; the last: {skipped[-1]}"
                     raise ValueError(f"{what}. Repair or remove them, or raise it; then repeat the command")
-        size, checksum = temporary.stat().st_size, _checksum(temporary)
-    shard = {"file": path.name, "bytes": size, "sha256": checksum, "items": items, "skipped": skipped}
+        size = temporary.stat().st_size
+    shard = {"file": path.name, "bytes": size, "items": items, "skipped": skipped}
     _files.write_whole(path.with_suffix(".json"), json.dumps(shard))
     return shard
-
-
-def _checksum(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextlib.contextmanager
 def open_prepared(path: str | Path, name: str) -> Iterator[Prepared]:
     """Context in which errors name the manifest of an opened folder; without a path, the default one of `name`.
 
-    The size of each shard is checked; `--verify` and reading check its content.
+    The size of each shard is checked; ArrayRecord checks its content when it is read.
 
     Raises:
       ValueError: the folder is missing, unfinished, of another kind, or lacks a shard.
@@ -268,13 +258,3 @@ def _manifest(directory: Path, kind: str) -> dict[str, Any]:
     if "shards" not in manifest:
         raise ValueError(f"{str(directory)!r} is not finished{hint}")
     return manifest
-
-
-def _verify(directory: Path, kind: str) -> None:
-    """Raise a ValueError that names the shards whose SHA-256 is not that of the manifest."""
-    shards = _manifest(directory, kind)["shards"]
-    tracked = _progress.track(shards, f"verifying {kind}", len(shards), "shards")
-    found = ((directory / shard["file"], shard["sha256"]) for shard in tracked)
-    if wrong := [path.name for path, sum in found if not path.is_file() or _checksum(path) != sum]:
-        what = f"{directory}: {len(wrong)} of {len(shards)} shards are missing or damaged: {', '.join(wrong)}"
-        raise ValueError(f"{what}; remove each with its .json and run the command again without --verify")

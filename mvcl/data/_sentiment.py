@@ -2,11 +2,8 @@
 
 import csv
 import dataclasses
-import io
-import pickle
 import re
-import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -36,7 +33,7 @@ class PrepareSentiment(Preparer):
     """Write utterances as ArrayRecord files, without padding; later reads are by row and need no pickle."""
 
     labels: str = ""
-    """Table of the utterances: a .csv with the columns name, split and label, or MERBench's label.npz."""
+    """Table of the utterances: a .csv with the columns name, split and label."""
     text: str = ""
     """Folder of text features, NAME.npy for each utterance or a folder NAME of frames, or an .npz with arrays NAME."""
     audio: str = ""
@@ -48,8 +45,6 @@ class PrepareSentiment(Preparer):
     for mosei, (39, 400, 55) for chsims, the lengths of MMSA's files."""
     dataset: Dataset = "mosei"
     """Data set, which fixes the range of the scores: mosei [-3, 3], chsims [-1, 1]."""
-    allow_pickle: bool = False
-    """Read label.npz, which is pickled; only dicts, texts and numbers are allowed in it."""
 
     def _name(self) -> str:
         return f"sentiment_{self.dataset}"
@@ -58,7 +53,7 @@ class PrepareSentiment(Preparer):
         most = self.max_length or _PUBLISHED[self.dataset][1]
         if len(most) != len(VIEWS) or min(most) < 1:
             raise ValueError(f"--max-length must be 3 positive numbers, got {self.max_length}")
-        splits = _scores(Path(self.labels), self.dataset, self.allow_pickle)
+        splits = _scores(Path(self.labels), self.dataset)
         every = [name for part in splits.values() for name in part]
         given = zip(VIEWS, (self.text, self.audio, self.vision))
         widths, readers = zip(*(_features(view, path, every) for view, path in given))
@@ -164,11 +159,19 @@ def _moments(items: Sequence[Mapping[str, Any]], widths: np.ndarray) -> list[tup
 # A table of scores, and a file of features for each utterance
 
 
-def _scores(path: Path, dataset: str, allow_pickle: bool) -> dict[str, dict[str, float]]:
+def _scores(path: Path, dataset: str) -> dict[str, dict[str, float]]:
     """The score of each utterance by name, by split; train first. `ValueError` if the table lacks something."""
-    with _files.reading(path, "table of utterances (--labels, a .csv or MERBench's label.npz)"):
-        found: dict[str, dict[str, float]] = {}
-        for name, split, score in _rows_of(path, allow_pickle):
+    found: dict[str, dict[str, float]] = {}
+    with (
+        _files.reading(path, "table of utterances (--labels, a .csv)"),
+        open(path, newline="", encoding="utf-8-sig") as text,
+    ):
+        reader = csv.DictReader(text)
+        there = reader.fieldnames or ()
+        if lacking := [name for name in _COLUMNS if name not in there]:
+            raise ValueError(f"it lacks the column {lacking[0]}; it has {', '.join(there) or 'nothing'}")
+        for row in reader:
+            name, split, score = (row[column] or "" for column in _COLUMNS)
             if split not in _SPLITS:
                 raise ValueError(f"the split of {name!r} must be one of {', '.join(_SPLITS)}, got {split!r}")
             if not name or Path(name).name != name or any(name in part for part in found.values()):
@@ -181,59 +184,6 @@ def _scores(path: Path, dataset: str, allow_pickle: bool) -> dict[str, dict[str,
         if missing := [name for name in ("train", "test") if name not in found]:
             raise ValueError(f"it has no split {missing[0]}; it has {', '.join(found) or 'nothing'}")
         return {name: found[name] for name in ("train", "valid", "test") if name in found}
-
-
-def _rows_of(path: Path, allow_pickle: bool) -> Iterator[tuple[str, str, Any]]:
-    """Name, split and score of each utterance of a .csv, or of MERBench's label.npz, in which SPLIT_corpus is a pickled
-    dict of NAME to a dict with the score `val`."""
-    if path.suffix == ".csv":
-        with open(path, newline="", encoding="utf-8-sig") as text:
-            reader = csv.DictReader(text)
-            there = reader.fieldnames or ()
-            if lacking := [name for name in _COLUMNS if name not in there]:
-                raise ValueError(f"it lacks the column {lacking[0]}; it has {', '.join(there) or 'nothing'}")
-            yield from ((row["name"] or "", row["split"] or "", row["label"]) for row in reader)
-        return
-    if path.suffix == ".npz" and not allow_pickle:
-        raise ValueError(f"{path} has pickles, which are read only with --allow-pickle")
-    with zipfile.ZipFile(path) as archive:
-        for member in archive.namelist():
-            file = io.BytesIO(archive.read(member))
-            np.lib.format.read_magic(file)
-            np.lib.format.read_array_header_1_0(file)
-            (corpus,) = _Unpickler(file).load().state[4]
-            split = member.removesuffix(".npy").removesuffix("_corpus")
-            yield from ((str(name), split, entry["val"]) for name, entry in corpus.items())
-
-
-class _Stub:
-    """Stands for numpy's array of one object and for its dtypes: their arguments and state, as a pickle has them."""
-
-    state: Any = ()
-
-    def __init__(self, *arguments: Any) -> None:
-        self.arguments = arguments
-
-    def __setstate__(self, state: Any) -> None:
-        self.state = state
-
-
-_ADMITTED: dict[tuple[str, str], Any] = {
-    ("numpy.core.multiarray", "_reconstruct"): _Stub,
-    ("numpy.core.multiarray", "scalar"): lambda dtype, raw: np.frombuffer(raw, dtype.arguments[0])[0],
-    ("numpy", "ndarray"): None,  # named in calls of _reconstruct
-    ("numpy", "dtype"): _Stub,
-}
-
-
-class _Unpickler(pickle.Unpickler):
-    """Reads numbers, text, containers and an array of one object; any other name raises before it is looked up."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        key = (module.replace("numpy._core.", "numpy.core."), name)
-        if key not in _ADMITTED:
-            raise pickle.UnpicklingError(f"it uses {module}.{name}; allowed are dicts, texts and numbers")
-        return _ADMITTED[key]
 
 
 def _features(view: str, given: str, names: Sequence[str]) -> tuple[int, Callable[[str], np.ndarray]]:

@@ -171,16 +171,12 @@ def test_prepare_resumes_after_an_interruption(tmp_path, monkeypatch, records):
         dataclasses.replace(options, rate=50).run()
 
 
-def test_detects_damage_by_size_by_checksum_and_on_reading(tmp_path, records):
+def test_detects_damage_by_size_and_on_reading(tmp_path, records):
     options = records(2)
     options.run()
-    verify = dataclasses.replace(options, verify=True)
-    verify.run()
     shard = tmp_path / "out" / "eeg-00000-of-00001.array_record"
     whole = shard.read_bytes()
     shard.write_bytes(whole[:40_000] + bytes([whole[40_000] ^ 1]) + whole[40_001:])
-    with pytest.raises(ValueError, match=r"1 of 1 shards are missing or damaged: eeg-00000-of-00001"):
-        verify.run()
     splits = Eeg(path=str(tmp_path / "out"), test_fraction=0.5).open().values()
     with pytest.raises(data.CorruptExample, match=r"record .* in .*eeg-00000-of-00001.array_record cannot"):
         [split.take(np.arange(len(split))) for split in splits]
@@ -191,7 +187,7 @@ def test_detects_damage_by_size_by_checksum_and_on_reading(tmp_path, records):
     assert shard.read_bytes() == whole
     shard.with_suffix(".json").write_text("{")
     options.run()  # so is a shard without facts
-    verify.run()
+    assert shard.read_bytes() == whole
     (tmp_path / "out" / "manifest.json").write_text("[]")
     with pytest.raises(ValueError, match=r"manifest\.json is not a readable JSON file"):
         options.run()

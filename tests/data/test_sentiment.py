@@ -36,15 +36,6 @@ def write_table(path, scores):
     return str(path)
 
 
-def write_corpus(path, scores):
-    """label.npz: a pickled dict for each split."""
-    corpora = {
-        s: {name: {"emo": 0, "val": np.float64(scores[name])} for name in names} for s, names in NAMES.items()
-    }
-    np.savez_compressed(path, **{f"{split}_corpus": corpus for split, corpus in corpora.items()})
-    return str(path)
-
-
 def write_features(folder, rows):
     """A folder for each view: .npy of sequences, a folder of frames for vision."""
     for view in VIEWS:
@@ -65,15 +56,10 @@ def opened(tmp_path, standardize=False, **options):
     return data.Sentiment(path=out, dataset="chsims", standardize=standardize).open()
 
 
-@pytest.mark.parametrize("table", ["csv", "npz"])
-def test_merbench_layout(tmp_path, utterances, table):
+def test_merbench_layout(tmp_path, utterances):
     scores, rows = utterances
-    features = write_features(tmp_path, rows)
-    if table == "csv":
-        labels = {"labels": write_table(tmp_path / "labels.csv", scores)}
-    else:
-        labels = {"labels": write_corpus(tmp_path / "label.npz", scores), "allow_pickle": True}
-    splits = opened(tmp_path, **labels, **features)
+    labels = write_table(tmp_path / "labels.csv", scores)
+    splits = opened(tmp_path, labels=labels, **write_features(tmp_path, rows))
     assert list(splits) == ["train", "valid", "test"]
     longest = [max(len(rows[view][name]) for name in ALL) for view in VIEWS]
     for split, names in zip(splits.values(), NAMES.values()):
@@ -94,7 +80,6 @@ def test_features_are_standardized_by_the_training_rows(tmp_path, utterances):
     scores, rows = utterances
     labels = write_table(tmp_path / "labels.csv", scores)
     splits = opened(tmp_path, True, labels=labels, **write_features(tmp_path, rows))
-    data.PrepareSentiment(dataset="chsims", directory=str(tmp_path / "out"), verify=True).run()
     for split, names in zip(splits.values(), NAMES.values()):
         for view, width, array in zip(VIEWS, WIDTHS, split.take(np.arange(len(names)))):
             every = np.concatenate([rows[view][name] for name in NAMES["train"]]).astype(np.float64)
@@ -175,9 +160,8 @@ def test_raises_on_bad_files(tmp_path, utterances, damage, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"labels": "label.npz"}, "read only with --allow-pickle"),
         ({"labels": ""}, r"is not a readable table of utterances \(--labels"),
-        ({"labels": "other.npz", "allow_pickle": True}, r"other\.npz is not a readable table"),
+        ({"labels": "other.npz"}, r"other\.npz is not a readable table"),
         ({"audio": "none"}, "none is not a readable --audio, a folder"),
         ({"max_length": (5, 0, 5)}, "--max-length must be 3 positive numbers"),
     ],
@@ -185,7 +169,6 @@ def test_raises_on_bad_files(tmp_path, utterances, damage, message):
 def test_raises_on_wrong_options(tmp_path, utterances, monkeypatch, options, message):
     scores, rows = utterances
     monkeypatch.chdir(tmp_path)
-    write_corpus("label.npz", scores)
     np.savez("other.npz", train_corpus=np.arange(3))
     features = write_features(tmp_path, rows)
     with pytest.raises(ValueError, match=message):
