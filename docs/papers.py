@@ -39,7 +39,7 @@ COST = {
     "Policy": {"exact_crops"},
     "Evaluation": {"batch_size", "baselines", "seed"},
     "Sem": {"watch_epochs"},
-    "Source": {"path", "directory", "seed", "draw_seed", "scaling_file"},
+    "Source": {"path", "directory", "seed", "draw_seed"},
 }
 # Sources of views that are given, so that no policy draws them.
 GIVEN = ("Tables", "Sentiment", "Eeg", "DigitsViews", "GaussianViews")

@@ -160,7 +160,7 @@ def tables() -> Config:
     Files share a column `id`; an id that a file lacks is an example that lacks the view. Labels, if there are any,
     are a column `label` of one file or a file labels.csv. Without labels say how many clusters you want:
     --method.clusters 8. The run folder then has clusters.csv (a cluster for each id), refresh.jsonl (the weights of
-    the pairs of views over time), scaling.json (for new data: --data.scaling-file) and report.html.
+    the pairs of views over time) and report.html; `mvcl embed RUN --data.path NEW` clusters new rows.
     """
     source = dataclasses.replace(_TABLES, scaling=("minmax",))  # released, dataloader.py
     method = _networks(50, watch_epochs=10)  # ours

@@ -1,16 +1,13 @@
 """Checks, choice and scaling of feature tables; and six tables of scikit-learn's digits, offline."""
 
 import dataclasses
-import json
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from mvcl import _buckets, _files
 from mvcl.data._splits import Split, in_memory
 
 Scaling = Literal["minmax", "standard", "none"]
@@ -144,18 +141,9 @@ def moments(images: np.ndarray, order: int = 4) -> np.ndarray:
 # Checks, choice and scaling
 
 
-def splits_of(
-    raw: Raw, options: Any, scaling_file: str = "", skip_last: int = 0, missing: str = "error"
-) -> dict[str, Split]:
-    """Check, choose and scale tables; the splits `train` and `test`.
-
-    Args:
-      raw: the tables.
-      options: `views`, `scaling` and `held_out`, as in `Tables`.
-      scaling_file, skip_last, missing: as in `Tables`.
-
-    Raises:
-      ValueError: an option or a table is invalid.
+def splits_of(raw: Raw, options: Any, skip_last: int = 0, missing: str = "error") -> dict[str, Split]:
+    """The splits `train` and `test` of tables, checked, chosen and scaled by `views`, `scaling` and `held_out` of the
+    options, `skip_last` and `missing`, as in `Tables`; `ValueError` if an option or a table is invalid.
     """
     tables, labels, ids, columns = raw
     wanted = {name: tables[name] for name in chosen(options.views, list(tables))}
@@ -163,15 +151,13 @@ def splits_of(
     test = np.arange(len(ids)) % 5 == 4
     parts = {"train": ~test, "test": test}
     parts = parts if options.held_out else dict.fromkeys(parts, test | True)
-    before = _read_scaling(_buckets.path(scaling_file), views) if scaling_file else {}
     more: dict[str, Any] = {n: {"columns": list(columns[n])} if n in columns else {} for n in views}
     for name, view in views.items():
         if missing == "mean":
-            mean = before[name].get("fill") if before else np.nanmean(view[parts["train"]], axis=0).tolist()
-            more[name]["fill"] = mean
+            more[name]["fill"] = np.nanmean(view[parts["train"]], axis=0).tolist()
         views[name] = filled(view, more[name].get("fill"), mask=missing == "mask")
     present = present_in(views, ids)
-    fitted = before or fit(options.scaling, views, present & parts["train"][:, None])
+    fitted = fit(options.scaling, views, present & parts["train"][:, None])
     fitted = {name: of | more[name] for name, of in fitted.items()}
     arrays = [scaled(name, view, fitted[name], present[:, i]) for i, (name, view) in enumerate(views.items())]
     numbers, class_names = classes_of(labels, len(ids))
@@ -271,18 +257,6 @@ def fit(
         scale = np.where(scale > 0, scale, 1)
         fitted[name] = {"kind": kind, "shift": shift.tolist(), "scale": scale.tolist()}
     return fitted
-
-
-def _read_scaling(path: Path, views: Mapping[str, np.ndarray]) -> dict[str, dict[str, Any]]:
-    with _files.reading(path, "fitted scaling (data.scaling_file)"):
-        fitted = json.loads(path.read_text(encoding="utf-8"))
-        here = {name: view.shape[1] for name, view in views.items()}
-        shapes = {name: np.asarray([view["shift"], view["scale"]], float) for name, view in fitted.items()}
-        if {name: both.shape[1] for name, both in shapes.items()} != here:
-            raise ValueError(f"it was fitted on other views than these, {here}")
-        if not all(np.isfinite(both).all() and both[1].all() for both in shapes.values()):
-            raise ValueError("shift and scale must be finite numbers, and scale not 0")
-        return fitted
 
 
 def scaled(

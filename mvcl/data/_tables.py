@@ -48,8 +48,6 @@ class Tables:
     """Views to use, in this order: their names, or their numbers from 1. Empty: all, in the order of the file."""
     scaling: tuple[Scaling, ...] = ("minmax",)
     """Scaling of each column: to [0, 1], to mean 0 and deviation 1, or none; one for all views, or one per view."""
-    scaling_file: str = ""
-    """scaling.json of a run's folder: new data get the scaling that was fitted there. Empty: fitted to `train`."""
     labels: str = ""
     """Name of the variable or column with the labels; empty: search for the usual names."""
     columns: tuple[str, ...] = ()
@@ -71,7 +69,7 @@ class Tables:
             raise ValueError(f"{what}, got {self.path!r}" + ", which does not exist" * (not path.exists()))
         _checks.fields("data", self, skip_last="[0, inf)")
         with _files.reading(path, "table of features"):
-            return splits_of(self.read(path), self, self.scaling_file, self.skip_last, self.missing)
+            return splits_of(self.read(path), self, self.skip_last, self.missing)
 
     def read(self, path: Path, least: int = 2, known: Mapping[str, Sequence[str]] | None = None) -> Raw:
         """Views, labels and ids of a file or folder, as they are there; `least` views at least, of `known` columns."""

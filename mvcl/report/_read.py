@@ -55,13 +55,12 @@ def read_run(path: Path) -> Run:
     measure, split = (f"run: mvcl {command} {path}" for command in ("geometry", "decompose"))
     found: dict[str, Any] = {}
     missing = []
-    expected = ["config.json", "metrics.jsonl", "evaluation.json", "embeddings.npz"]
-    expected += [] if (path / "scaling.json").is_file() else ["views.npz"]  # runs on tables have no images
+    expected = ["config.json", "metrics.jsonl", "evaluation.json", "embeddings.npz", "views.npz"]
     for of, name, read, what, remedy in (
         ("config", "config.json", _files.read_json, "The configuration", train),
         ("log", "metrics.jsonl", _log, "The curves", train),
         ("", "evaluation.json", _evaluation, "The evaluation table", f"run: mvcl evaluate {path}"),
-        ("view_names", "scaling.json", _files.read_json, "The names of the views", train),
+        ("view_names", "data.json", _names, "The names of the views", train),
         ("views", "views.npz", _views, IMAGES, train),
         ("embeddings", "embeddings.npz", _embeddings, "The plot of the test embeddings", embed),
         ("refreshes", "refresh.jsonl", _refreshes, "The weights of the views", train),
@@ -70,6 +69,8 @@ def read_run(path: Path) -> Run:
         ("time", "time.json", _time, "The wall time", train),
     ):
         file = path / name
+        if of == "views" and found.get("view_names"):
+            continue  # given views, which are no images
         try:
             if file.is_file():
                 value: Any = read(file)
@@ -181,6 +182,12 @@ def _evaluation(file: Path) -> dict[str, Any]:
     table = table.replace([math.inf, -math.inf], math.nan).drop_duplicates(["row", "column"], keep="last")
     step, warnings = content.get("step"), [str(text) for text in content.get("warnings", [])]
     return {"step": step if type(step) is int else None, "evaluation": table, "warnings": warnings}
+
+
+def _names(file: Path) -> Any:
+    """Names of given views, of tables with their scaling."""
+    data = _files.read_json(file)
+    return data["scaling"] or (data["spec"]["view_names"] if data["spec"]["given"] else ())
 
 
 def _views(file: Path) -> list[tuple[str, list[tuple[str, str, bool, int]]]]:

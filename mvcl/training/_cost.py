@@ -2,12 +2,10 @@
 
 import dataclasses
 import math
-from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxlib import _jax
 
 from mvcl import _buckets, _progress, data, metrics, models
 from mvcl.training import _optimizers
@@ -162,35 +160,6 @@ def batch_of(config: Config, outline: data.Outline, examples: int, sharding: Any
         return batch | {"images": rows(spec.image_shape, jnp.uint8)}
     sizes = [(policy.image_size, policy.image_size, spec.channels) for policy in config.policies]
     return batch | {"images": tuple(rows(size, jnp.uint8) for size in sizes)}
-
-
-def full_speed(program: Program, config: Config, outline: data.Outline) -> float | None:
-    """Steps per second at the peak FLOP/s of all devices; None if it is unknown."""
-    train, peak = config.train, peak_flops(config.train.peak_tflops)
-    known = train.peak_tflops is not None or train.precision != "float32"
-    if peak is None or not known or train.microbatch is not None:  # a loop, which XLA counts once
-        return None
-    if train.remat != "none":  # what is computed again is no use of the device
-        program = build(dataclasses.replace(config, train=dataclasses.replace(train, remat="none")), outline)
-    flops = step_flops(program, abstract_batch(program, config, outline))
-    return None if flops is None else program.mesh.size * peak / flops
-
-
-def step_flops(program: Program, batch: Any) -> float | None:
-    """FLOPs of a step over all devices, as XLA counts them; None if it does not."""
-    step: Any = program.step
-    try:  # the client of the CPU counts for every platform; `Lowered.cost_analysis` is None on a GPU or TPU
-        client = jax.devices("cpu")[0].client
-    except RuntimeError:  # JAX_PLATFORMS leaves it out
-        return None
-    # Of a fused kernel XLA counts none.
-    attention = partial(jax.nn.dot_product_attention, implementation="xla")
-    with models.xla_convolutions(), models.attention_by(attention):
-        # jax keeps the trace of a function, and another of `step` here would be that of the run.
-        counted: Any = jax.jit(lambda state, batch: step.__wrapped__(state, batch))
-        module = counted.lower(program.abstract_state, batch).compiler_ir("hlo").as_hlo_module()
-    flops = _jax.hlo_module_cost_analysis(client, module).get("flops", math.nan)
-    return float(flops) if flops > 0 else None
 
 
 def peak_flops(tflops: float | None = None) -> float | None:

@@ -1,5 +1,6 @@
 """A run that goes on in a folder: its state, clock and log, and what is done with them between two steps."""
 
+import dataclasses
 import json
 import math
 import os
@@ -15,8 +16,7 @@ import jax
 import numpy as np
 
 from mvcl import _buckets, _files, _progress, data, metrics
-from mvcl.training import _evaluate, _folder
-from mvcl.training._cost import full_speed
+from mvcl.training import _cost, _evaluate, _folder, _memory
 from mvcl.training._evaluate import Table
 from mvcl.training._folder import Checkpoints
 from mvcl.training._processes import Interrupted, Stop
@@ -73,6 +73,18 @@ class Clock:
         _files.write_whole(path, json.dumps(rounded) + "\n")
 
 
+def full_speed(run: Run) -> float | None:
+    """Steps per second at the peak FLOP/s of all devices; None if it is unknown."""
+    train, mesh = run.config.train, run.program.mesh
+    peak = _cost.peak_flops(train.peak_tflops)
+    if peak is None or (train.peak_tflops is None and train.precision == "float32"):
+        return None
+    train = dataclasses.replace(train, remat="none", microbatch=None)  # computing again is no use of a device
+    config = dataclasses.replace(run.config, train=train)
+    model = _memory.Model(config, run.outline, mesh.devices.flat[0].platform)
+    return peak / model.on(mesh.size).flops
+
+
 class Log:
     """A line of progress and a row of metrics.jsonl and TensorBoard for each logged step, scores, and warnings.
 
@@ -85,7 +97,7 @@ class Log:
 
         self._workdir, self._clock, self._steps = workdir, clock, run.program.steps
         self._views = run.config.examples * run.config.views.k  # of a step
-        self._full_speed = full_speed(run.program, run.config, run.outline)  # steps per second
+        self._full_speed = full_speed(run)  # steps per second
         self._folder, rows = workdir, workdir / _folder.LOG
         self._remote = tempfile.TemporaryDirectory(prefix="mvcl_") if _buckets.is_remote(workdir) else None
         if self._remote is not None:
@@ -242,8 +254,6 @@ class Session:
         if first:
             self.clock.resume(self.workdir / "time.json")
             _folder.rewind_log(self.workdir, self.step, done=self.step >= steps)
-            if scaling := self.run.splits["train"].scaling:  # of tables, for data.scaling_file
-                _files.write_whole(self.workdir / "scaling.json", json.dumps(scaling) + "\n")
             self.log = Log(self.workdir, self.clock, self.run, self.step)
             self.files.callback(self.log.close)
             self.files.callback(self.clock.write, self.workdir / "time.json")

@@ -1,7 +1,5 @@
 """Feature tables from every kind of file, and errors for invalid tables."""
 
-import json
-
 import h5py
 import numpy as np
 import pyarrow as pa
@@ -124,31 +122,10 @@ def test_folder_with_missing_samples(folder):
     np.testing.assert_array_equal(split.labels, [0, 1, 1, 0])
 
 
-def test_scaling_is_fitted_once_and_read_again(folder):
-    options = {"path": str(folder), "scaling": ("standard", "minmax")}
-    split = data.Tables(**options).open()["train"]
-    options["scaling_file"] = str(folder / "s.json")
-    with pytest.raises(
-        ValueError, match=r"s\.json is not a readable fitted scaling \(data\.scaling_file\): .*No such"
-    ):
-        data.Tables(**options).open()
-    (folder / "s.json").write_text(json.dumps(split.scaling))
+def test_scaling_is_fitted_to_the_columns(folder):
+    split = data.Tables(path=str(folder), scaling=("standard", "minmax")).open()["train"]
     np.testing.assert_allclose(split.arrays[0][:3, 0], np.array([-1, 0, 1]) * np.sqrt(1.5), rtol=1e-6)
     np.testing.assert_allclose(split.arrays[1][[0, 1, 3]], [[1, 1], [0, 0], [0.5, 1 / 3]], rtol=1e-6)
-    write_csv(folder / "sound.csv", "id,f1,f2", [("c", 9, 2), ("a", 3, 5), ("b", 5, 20)])
-    again = data.Tables(**options).open()["train"]
-    np.testing.assert_allclose(again.arrays[1][[0, 1, 3]], [[1, 2], [2, 0], [0.5, 1 / 3]], rtol=1e-6)
-    assert again.scaling == split.scaling
-    for spoiled, message in (
-        ({"scale": [0.0, 1.0]}, "finite numbers, and scale not 0"),
-        ({"shift": [1.0, np.inf]}, "finite numbers, and scale not 0"),
-        ({"shift": [1.0], "scale": [1.0]}, "fitted on other views"),
-        ({"shift": "x"}, "not a readable fitted"),
-    ):
-        text = again.scaling | {"sound": again.scaling["sound"] | spoiled}
-        (folder / "s.json").write_text(json.dumps(text))
-        with pytest.raises(ValueError, match=message):
-            data.Tables(**options).open()
 
 
 def test_scaling_excludes_the_held_out_part(tmp_path):

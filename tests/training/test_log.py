@@ -1,5 +1,6 @@
 """The log of a run and its clock, without a run."""
 
+import dataclasses
 import errno
 import json
 from functools import partialmethod
@@ -7,13 +8,9 @@ from multiprocessing.queues import Queue
 from types import SimpleNamespace
 from unittest import mock
 
-import jax
-import numpy as np
 import pytest
-from jax._src import xla_bridge
 
-from mvcl import _files
-from mvcl.models import _layers
+from mvcl import _files, data, models, training
 from mvcl.training import _cost, _folder, _session
 
 
@@ -72,27 +69,21 @@ def test_peak_is_that_of_the_longest_name(monkeypatch, kind, tflops):
     assert _cost.peak_flops(2.0) == 2e12
 
 
-def test_flops_are_counted_on_devices_for_which_jax_counts_none():
-    """GPUs and TPUs, whose plugins have jax's C interface; without it a log has no utilisation."""
-    square = jax.ShapeDtypeStruct((8, 8), np.float32)
-    program = SimpleNamespace(step=jax.jit(lambda state, batch: state @ batch), abstract_state=square)
-    with mock.patch.object(xla_bridge, "using_pjrt_c_api", return_value=True):
-        assert program.step.lower(square, square).cost_analysis() is None
-        assert _cost.step_flops(program, square) == 2 * 8**3
-
-
-def test_counting_flops_leaves_the_step_with_its_own_convolutions():
-    traced = []
-
-    def step(state, batch):
-        traced.append(_layers._PATCHES.get())
-        return state @ batch
-
-    square = np.ones((8, 8), np.float32)
-    program = SimpleNamespace(step=jax.jit(step), abstract_state=square)
-    _cost.step_flops(program, square)
-    program.step(square, square)
-    assert traced == [False, True]
+def test_full_speed_counts_the_products_of_a_step_once():
+    """Of two linear layers: forward, and the gradients of weights, and of the second layer's input."""
+    source = data.Synthetic(view_shapes=((512,), (512,)), examples=64)
+    train = training.Train(batch_size=64, peak_tflops=1e-6, remat="none")
+    networks = {"encoder": models.MLP(widths=(2048,), norm="none"), "head": models.MLPHead(layers=1, out=8)}
+    mesh = training.Mesh(data=1)
+    config = training.Config(data=source, train=train, mesh=mesh, evaluation=None, **networks)
+    flops = 2 * 128 * (2 * 512 * 2048 + 3 * 2048 * 8)
+    for options in ({}, {"microbatch": 16}):
+        of = dataclasses.replace(config, train=dataclasses.replace(train, **options))
+        assert _session.full_speed(training.prepare(of)) == pytest.approx(
+            1e6 / flops, rel=0.05
+        )  # and the loss
+    plain = dataclasses.replace(config, train=training.Train(batch_size=64))
+    assert _session.full_speed(training.prepare(plain)) is None
 
 
 def opened(tmp_path, mine, step=0, full_speed=None):
