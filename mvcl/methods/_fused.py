@@ -1,6 +1,7 @@
 """One encoder per view, and a network that fuses any subset of the views."""
 
 import dataclasses
+import math
 from typing import Any
 
 import jax
@@ -31,7 +32,8 @@ class Fused:
     """
 
     encoders: tuple[models.EncoderConfig, ...] = ()
-    """One encoder per view, of as many features each; empty: `encoder` for each. Set in a config file."""
+    """One encoder per view; empty: `encoder` for each. Set in a config file. If their features differ in number, each
+    view has a linear layer to as many as the most (released: an adapter of each view)."""
     fusion: models.Transformer = dataclasses.field(
         default_factory=lambda: models.Transformer(width=256, depth=1, heads=8, dropout=0.0)
     )
@@ -51,7 +53,7 @@ class Fused:
 
     def build(self, spec: Specification) -> Learner:
         spec.whole_batch("fused")
-        _checks.fields("method", self, maskings="[1, inf)", masked="[0, 1]")
+        _checks.fields("method", self, tokens="[1, inf)", maskings="[1, inf)", masked="[0, 1]")
         return FusedLearner(spec, self)
 
 
@@ -61,23 +63,37 @@ class FusedNetworks(nnx.Module):
         encoders, self.tokens = of_each_view(options.encoders, spec), options.tokens
         self.encoder = nnx.List([e.build(shape, **more) for e, shape in zip(encoders, spec.shapes)])
         features = [encoder.features for encoder in self.encoder]
-        if len(set(features)) > 1 or features[0] % self.tokens:
+        width = max(features)
+        if width % self.tokens:
             raise ValueError(
-                f"method.tokens must divide the features of the encoders, one number for all views, got {self.tokens} "
-                f"for {', '.join(map(str, features))}"
+                f"method.tokens must divide {width}, the features of the encoders, got {self.tokens}; for example "
+                f"{math.gcd(width, self.tokens)}"
             )
-        self.fusion = options.fusion.build((len(features) * self.tokens, features[0] // self.tokens), **more)
+        alike = len(set(features)) == 1
+        self.adapter = nnx.List([] if alike else [nnx.Linear(d, width, **more) for d in features])
+        self.fusion = options.fusion.build((len(features) * self.tokens, width // self.tokens), **more)
         self.head = spec.head.build(self.fusion.features, **more)
 
-    def __call__(self, views: Any, there: jax.Array) -> jax.Array:
-        """(s, n, features): the fusions of s subsets of the tokens; `there` is (s, n, all tokens)."""
-        found = [
-            e(x).reshape((len(x), self.tokens, -1))
-            for e, x in zip(self.encoder, separate(views), strict=True)
-        ]
-        x = jnp.concatenate(found, axis=1)
-        subsets = jnp.where(there[..., None], x[None], jnp.nan)
-        return self.fusion(subsets.reshape((-1, *x.shape[1:]))).reshape((*there.shape[:2], -1))
+    def of_views(self, views: Any) -> jax.Array:
+        """(n, k, tokens, d)."""
+        z = [encoder(x) for encoder, x in zip(self.encoder, separate(views), strict=True)]
+        if self.adapter:
+            z = [adapter(x) for adapter, x in zip(self.adapter, z)]
+        return jnp.stack([x.reshape((len(x), self.tokens, -1)) for x in z], axis=1)
+
+    def alone(self, x: jax.Array) -> jax.Array:
+        """(k, n, features): the fusion of the tokens of each view alone, which has no other tokens to mask."""
+        n, k, tokens, d = x.shape
+        z = self.fusion(
+            x.swapaxes(0, 1).reshape((k * n, tokens, d)), np.arange(k * tokens).reshape(k, tokens)
+        )
+        return z.reshape((k, n, -1))
+
+    def subsets(self, x: jax.Array, there: jax.Array) -> jax.Array:
+        """(s, n, features): the fusions of s subsets of the tokens; `there` is (s, n, k, tokens) or (s, n, k, 1)."""
+        chosen = jnp.where(there[..., None], x[None], jnp.nan)
+        z = self.fusion(chosen.reshape((-1, self.tokens * x.shape[1], x.shape[-1])))
+        return z.reshape((*there.shape[:2], -1))
 
 
 class FusedLearner(Learner):
@@ -107,12 +123,17 @@ class FusedLearner(Learner):
 
     def loss(self, params: Any, statistics: Any, batch: Batch, objective: OfViews) -> LossAndMore:
         nets, key = self.network(params, statistics), key_of_batch(statistics, batch.inputs)
-        there, found, extra = self._subsets(batch.inputs), [], dict(batch.mask)
+        here, found, extra = self._whole(batch.inputs), [], dict(batch.mask)
         for side in range(self.sides):
             of_views, of_tokens = jax.random.split(jax.random.fold_in(key, side))
-            shape = (self.maskings, *there.shape[1:])
-            kept = jax.random.bernoulli(of_tokens, 1 - self.options.masked, shape) & there[-1:]
-            found.append(nets(self._augmented(batch, side, of_views), jnp.concatenate([there, kept])))
+            x = nets.of_views(self._augmented(batch, side, of_views))
+            fused = [nets.alone(x)]
+            if self.sides == 2:
+                shape = (self.maskings, *x.shape[:3])
+                kept = jax.random.bernoulli(of_tokens, 1 - self.options.masked, shape) & here
+                there = jnp.concatenate([jnp.broadcast_to(here, (1, *shape[1:])), kept])
+                fused.append(nets.subsets(x, there))
+            found.append(jnp.concatenate(fused))
         every = [x[: self.k + 1] for x in found] + [x[self.k + 1 :] for x in found]
         z = jnp.stack([nets.head(x) for x in jnp.concatenate(every)])[:, : batch.examples]
         state = {**statistics, "network": self.statistics(nets)}
@@ -127,19 +148,16 @@ class FusedLearner(Learner):
         value, measures = objective(z, **extra)
         return value, (state, z[: self.k], measures)
 
-    def _subsets(self, inputs: Inputs) -> jax.Array:
-        """(k + 1, n, all tokens): the tokens of each view alone, and of all that are there."""
+    def _whole(self, inputs: Inputs) -> jax.Array:
+        """(1, n, k, 1): the views that are there."""
         n = len(jax.tree.leaves(inputs)[0])
-        whole = inputs.get("present", jnp.ones((n, self.k), bool))
-        alone = jnp.broadcast_to(jnp.eye(self.k, dtype=bool)[:, None], (self.k, n, self.k))
-        return jnp.repeat(jnp.concatenate([alone, whole[None]]), self.options.tokens, axis=2)
+        return jnp.asarray(inputs.get("present", jnp.ones((n, self.k), bool)))[None, ..., None]
 
     def of_subsets(self, params: Any, statistics: Any, inputs: Inputs, subsets: np.ndarray) -> jax.Array:
         """(s, n, features): the fusions of those of the given views that are there, of each of the (s, k) subsets."""
         nets = models.eval_view(self.network(params, statistics))
-        here = inputs.get("present", np.ones((len(inputs["views"][0]), self.k), bool))
-        there = jnp.asarray(subsets)[:, None] & here[None]
-        return nets(inputs["views"], jnp.repeat(there, self.options.tokens, axis=2))
+        there = jnp.asarray(subsets)[:, None, :, None] & self._whole(inputs)
+        return nets.subsets(nets.of_views(inputs["views"]), there)
 
     def _augmented(self, batch: Batch, side: int, key: jax.Array) -> tuple[jax.Array, ...]:
         inputs, change = batch.inputs, self.options.augmentation
@@ -155,9 +173,10 @@ class FusedLearner(Learner):
         `head_views`."""
         nets = models.eval_view(self.network(params, statistics))
         views = inputs["views"] if "views" in inputs else (inputs["images"],) * self.k
-        z = nets(views, self._subsets(inputs))
-        z = nets.head(z.reshape((-1, z.shape[-1]))).reshape((*z.shape[:2], -1)) if "head" in output else z
+        x, whole = nets.of_views(views), self._whole(inputs)
+        z = nets.alone(x) if "views" in output else nets.subsets(x, whole)
+        if "head" in output:
+            z = nets.head(z.reshape((-1, z.shape[-1]))).reshape((*z.shape[:2], -1))
         if "views" not in output:
-            return z[-1]
-        here = inputs.get("present", jnp.ones((z.shape[1], self.k), bool))
-        return jnp.where(here[..., None], z[:-1].swapaxes(0, 1), 0).reshape((z.shape[1], -1))
+            return z[0]
+        return jnp.where(whole[0], z.swapaxes(0, 1), 0).reshape((z.shape[1], -1))

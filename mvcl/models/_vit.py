@@ -258,10 +258,13 @@ class TransformerEncoder(nnx.Module):
         self.blocks = nnx.List([block(init=lambda *_: _layers.small) for _ in range(config.depth)])
         self.norm = _norms.norm("layer", config.width, rngs=rngs)
 
-    def __call__(self, x: jax.Array) -> jax.Array:
-        there = ~jnp.isnan(x).any(-1)
+    def __call__(self, x: jax.Array, places: np.ndarray | None = None) -> jax.Array:
+        """`places`, (groups, time), are those of the positions that the tokens have, of equal parts of the n rows."""
+        there, positions = ~jnp.isnan(x).any(-1), self.pos_embed[...].astype(self.dtype)
+        if places is not None:
+            positions = jnp.repeat(positions[0, places], len(x) // len(places), axis=0)
         # Before any arithmetic: 0 * NaN is NaN, also in the gradient.
-        x = self.embed(jnp.where(there[..., None], x, 0)) + self.pos_embed[...].astype(self.dtype)
+        x = self.embed(jnp.where(there[..., None], x, 0)) + positions
         summary = jnp.broadcast_to(self.cls_token[...].astype(self.dtype), (x.shape[0], 1, self.features))
         x = jnp.concatenate([summary, x], axis=1)
         there = jnp.pad(there, ((0, 0), (1, 0)), constant_values=True)
