@@ -135,9 +135,10 @@ def _image_files(folder: Path) -> dict[str, list[Path]]:
 class Arrays:
     """Images in one .npz file.
 
-    Per split `train` and `test`: `train_images` (N, H, W) or (N, H, W, C), uint8 or floating in [0, 1], and
-    `train_labels` (N,) integers; or `x_train`, `y_train`, `x_test`, `y_test`. `class_names` is optional. With only
-    `images` and `labels`, every fifth row is in the test split. The file is read without pickle.
+    Per split `train` and `test`: `train_images` (N, H, W) or (N, H, W, C), uint8 or floating in [0, 1], or the
+    concatenated encoded files as `train_jpeg` (bytes, uint8) with `train_offsets` (N + 1,); and `train_labels` (N,)
+    integers. `x_train`, `y_train`, `x_test`, `y_test` are accepted too. `class_names` is optional. With only `images`
+    and `labels`, every fifth row is in the test split. The file is read without pickle.
     """
 
     path: str = ""
@@ -181,6 +182,18 @@ class Arrays:
     ) -> Split:
         kept, count = keep(names, self.classes), len(labels)
         rows, labels = (found[:limit] for found in select(labels.astype(np.int64), names, kept))
+        if f"{part}_jpeg" in arrays:
+            data, offsets = arrays[f"{part}_jpeg"], _array(arrays, f"{part}_offsets")
+            if data.dtype != np.uint8 or offsets.shape != (count + 1,) or offsets.dtype.kind not in "iu":
+                raise ValueError(f"{part}_jpeg must be uint8 and {part}_offsets {count + 1} whole numbers")
+            if (np.diff(offsets.astype(np.int64), prepend=0, append=data.size) < 0).any():
+                raise ValueError(f"{part}_offsets must be increasing positions in {part}_jpeg")
+
+            def encoded(row: int) -> io.BytesIO:
+                return io.BytesIO(data[offsets[rows[row]] : offsets[rows[row] + 1]].tobytes())
+
+            origin = f"{self.path} ({part})"
+            return image_split(labels, kept, encoded, lambda row: f"image {rows[row]} of {origin}", origin)
         images = _array(arrays, f"{part}_images")
         if images.ndim not in (3, 4) or len(images) != count:
             raise ValueError(f"{part}_images must be ({count}, H, W[, C]), got {images.shape}")

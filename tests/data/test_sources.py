@@ -69,6 +69,22 @@ def test_arrays(tmp_path, rng, images, labels):
     assert splits["train"].class_names == ("a", "b", "c")
 
 
+def test_encoded_arrays(tmp_path, rng):
+    images, arrays, files = rng.integers(0, 256, (6, 4, 5, 3), np.uint8), {}, []
+    for image in images:
+        buffer = io.BytesIO()
+        Image.fromarray(image).save(buffer, "PNG")  # lossless, so that pixels can be compared
+        files.append(buffer.getvalue())
+    for part in ("train", "test"):
+        arrays[f"{part}_jpeg"] = np.frombuffer(b"".join(files), np.uint8)
+        arrays[f"{part}_offsets"] = np.cumsum([0, *map(len, files)])
+        arrays[f"{part}_labels"] = np.arange(6) % 2
+    np.savez(tmp_path / "a.npz", **arrays)
+    opened = data.Arrays(path=str(tmp_path / "a.npz"), classes=("1",)).open()["train"]
+    np.testing.assert_array_equal(opened.arrays[0], images[1::2])
+    assert opened.labels.tolist() == [0, 0, 0]
+
+
 @pytest.mark.parametrize(("sizes", "shape"), [(((6, 5),), (6, 5, 3)), (((6, 5), (9, 4)), None)])
 def test_folder_of_one_and_of_several_sizes_and_of_fewer_classes(tmp_path, rng, sizes, shape):
     expected = write_folder(tmp_path, rng, sizes=sizes, classes=("ape", "cat", "dog"))
