@@ -42,7 +42,6 @@ COMMANDS = (
     ),
     *(
         "data prepare",
-        "data prepare domainnet",
         "data prepare eeg",
         "data prepare sentiment",
         "data prepare transfer",

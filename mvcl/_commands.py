@@ -17,12 +17,12 @@ import tyro
 from mvcl import _buckets, _configs, _progress, evaluation, studies, training
 
 
-def start(distributed: Any = None) -> None:
+def start() -> None:
     """Connect to the other processes, if any, and turn on the compilation cache."""
     import absl.logging
 
     absl.logging.set_verbosity(absl.logging.FATAL)  # errors still raise exceptions
-    training.join(training.Distributed() if distributed is None else distributed)
+    training.join()
     training.compilation_cache()
 
 
@@ -47,7 +47,7 @@ def train(arguments: list[str]) -> None:
     config = training.load(path if path.suffix != ".py" else f"{path}:{variant}")
     name = path.parent.name if path.name == "config.json" else path.stem
     name = name if variant == "get_config" else f"{name}-{variant}"
-    command = functools.partial(_train, workdir=Path("runs") / name, distributed=training.Distributed())
+    command = functools.partial(_train, workdir=Path("runs") / name)
     training.with_config(command, config, f"train {arguments[0]}", arguments[1:], "Train this config.")
 
 
@@ -60,7 +60,6 @@ def _train(
     profile: int = 0,
     profiler_port: int | None = None,
     seeds: int = 1,
-    distributed: "training.Distributed",
 ) -> None:
     """`train` of a config.
 
@@ -72,9 +71,8 @@ def _train(
       profiler_port: Port of the first process through which TensorBoard and XProf capture traces while the run goes on.
       seeds: Number of runs. More than one: WORKDIR/seed0 and so on, from train.seed, and WORKDIR/results.json with the
         mean and standard deviation of each result.
-      distributed: Address of the other processes, where the environment does not give it.
     """
-    start(distributed)
+    start()
     if dry_run:
         return print(training.dry_run(config) if devices is None else training.memory_table(config, devices))
     if devices is not None:
@@ -141,7 +139,7 @@ def finetune(arguments: list[str]) -> None:
         from mvcl import data
 
         name = "finetune" if config.data == base.data else f"finetune_{data.folder_name(config.data)}"
-        _train(config, workdir=workdir or folder / name, seeds=seeds, distributed=training.Distributed())
+        _train(config, workdir=workdir or folder / name, seeds=seeds)
 
     what = "Fine-tune the encoder of a run on labelled images."
     training.with_config(finetuned, base, f"finetune {run}", rest, what)
@@ -276,8 +274,8 @@ def data(arguments: list[str]) -> None:
 
     usage: mvcl data prepare NAME [--OPTION VALUE ...]
 
-    NAME is a tfds data set such as cifar10 (these need the `tensorflow` extra), or domainnet, eeg, sentiment or
-    transfer, which have further options: `mvcl data prepare eeg --help`.
+    NAME is a tfds data set such as cifar10 (these need the `tensorflow` extra), or eeg, sentiment or transfer, which
+    have further options: `mvcl data prepare eeg --help`.
     """
     if arguments[:1] != ["prepare"]:
         raise ValueError(f"unknown command data {' '.join(arguments[:1])!r}; use mvcl data prepare NAME")

@@ -166,7 +166,7 @@ def paper(seeds: int = 4, *, data: Path) -> Study:
     """DomainNet, ViT-B/16, 300 epochs.
 
     Args:
-      data: folder of DomainNet, or the output of `mvcl data prepare domainnet`.
+      data: folder of DomainNet.
     """
     base = studies.changed(training.load("piran/images:domainnet"), {"data.path": str(data)})
     cost = "many accelerators; 1,800,000 PFLOP with 4 seeds, estimated from 15,300 a run (--dry-run)"

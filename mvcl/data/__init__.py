@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from mvcl import _lazy
 
 if TYPE_CHECKING:
-    from mvcl.data._domains import DOMAINS, DomainNet, PrepareDomains
+    from mvcl.data._domains import DOMAINS, DomainNet
     from mvcl.data._eeg import STAGES, Eeg, PrepareEeg
     from mvcl.data._features import DigitsViews
     from mvcl.data._hugging_face import HuggingFace, split_of_dataset

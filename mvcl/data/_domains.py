@@ -1,18 +1,16 @@
 """Images of the same classes in several domains, such as DomainNet."""
 
 import dataclasses
-import io
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from mvcl import _buckets, _files, _progress
-from mvcl.data._images import Encoded, decode, image_split
-from mvcl.data._prepared import Conversion, Item, Preparer, blocks, is_prepared, open_prepared
-from mvcl.data._splits import CorruptExample, ExampleSpec, Outline, Split, by_domain, decoding, keep, select
+from mvcl import _files, _progress
+from mvcl.data._images import folder, image_split
+from mvcl.data._splits import ExampleSpec, Outline, Split, by_domain, keep, select
 
 # Lines of DOMAIN_train.txt of the cleaned version, 409,832 of 586,575 images.
 _TRAINING_IMAGES = {
@@ -26,48 +24,10 @@ _TRAINING_IMAGES = {
 DOMAINS = tuple(_TRAINING_IMAGES)
 """The domains of DomainNet."""
 _LISTS = ("train", "test")
-_BLOCK = 1024
 _IMAGE = (None, None, 3)
 
-Images = tuple[np.ndarray, Encoded, Callable[[int], str]]
-"""The images of a list: (n,) class numbers, and the file and the name of each row."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PrepareDomains(Preparer):
-    """Copy the images of all lists into ArrayRecord files, for disks slow with small files. A repeated run resumes."""
-
-    source: str = ""
-    """DomainNet's folder: DOMAIN/CLASS/*.jpg and DOMAIN_train.txt, DOMAIN_test.txt."""
-    domains: tuple[str, ...] = DOMAINS
-    """The domains."""
-    max_corrupt: int = 10
-    """Stop when more images than this cannot be decoded."""
-
-    def _name(self) -> str:
-        return "domainnet"
-
-    def _conversion(self) -> Conversion:
-        names, lists = _read_lists(Path(self.source), "--source", self.domains)
-        parts = blocks({name: len(labels) for name, (labels, *_) in lists.items()}, _BLOCK)
-
-        def read(block: str) -> Item:
-            name, rows = parts[block]
-            labels, encoded, name_of = lists[name]
-            records, kept, lost = [], [], []
-            for row in rows:
-                try:
-                    with decoding(name_of(row)):
-                        raw = Path(encoded(row)).read_bytes()  # type: ignore[arg-type]
-                        decode(io.BytesIO(raw))
-                except CorruptExample as error:
-                    lost.append(str(error))
-                else:
-                    records.append(raw)
-                    kept.append(int(labels[row]))
-            return records, {"list": name, "labels": kept}, lost
-
-        return {"domains": self.domains, "class_names": names}, list(parts), read, self.max_corrupt
+Images = tuple[np.ndarray, list[Path]]
+"""The class numbers (n,) and files of a list."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,8 +43,7 @@ class DomainNet:
     """
 
     path: str = ""
-    """Folder with DOMAIN/CLASS/*.jpg and DOMAIN_train.txt, DOMAIN_test.txt with lines `DOMAIN/CLASS/FILE NUMBER`; or
-    the output of `mvcl data prepare domainnet`. Empty: its default output folder."""
+    """Folder with DOMAIN/CLASS/*.jpg and DOMAIN_train.txt, DOMAIN_test.txt with lines `DOMAIN/CLASS/FILE NUMBER`."""
     domains: tuple[str, ...] = DOMAINS
     """The domains."""
     held_out: str = "sketch"
@@ -104,18 +63,14 @@ class DomainNet:
         seen = tuple(domain for domain in self.domains if domain != self.held_out)
         if len(seen) < 2:
             raise ValueError(f"data.domains must have at least 2 domains for training, got {', '.join(seen)}")
-        if self.path and not is_prepared(path := _buckets.local_copy(self.path)):
-            names, lists = _read_lists(path, "data.path", self.domains)
-        else:
-            names, lists = _open_prepared(self.path, self.domains)
+        names, lists = _read_lists(folder(self.path, "DomainNet's folder"), self.domains)
         kept = keep(names, self.classes)
 
         def split(part: str) -> Split:
-            numbers, encoded, name = lists[part]
+            numbers, files = lists[part]
             rows, labels = select(numbers, names, kept)
-            return image_split(
-                labels, kept, lambda row: encoded(rows[row]), lambda row: name(rows[row]), part, _IMAGE
-            )
+            file = lambda row: files[rows[row]]  # noqa: E731
+            return image_split(labels, kept, file, lambda row: f"image {file(row)}", part, _IMAGE)
 
         splits, size = {part: split(part) for part in lists}, self.classes_per_draw
         return by_domain(splits, seen, self.held_out, size=size, seed=self.draw_seed)
@@ -130,11 +85,9 @@ class DomainNet:
         return Outline(examples, 345, ExampleSpec((_IMAGE,) * len(seen)))
 
 
-def _read_lists(root: Path, field: str, domains: Sequence[str]) -> tuple[tuple[str, ...], dict[str, Images]]:
+def _read_lists(root: Path, domains: Sequence[str]) -> tuple[tuple[str, ...], dict[str, Images]]:
     """Class names and the lists of a folder; `ValueError` if something is missing, or a line is not PATH NUMBER, points
     outside the folder, or gives a class another number than an earlier line."""
-    if str(root) == "." or not root.is_dir():
-        raise ValueError(f"{field} must be DomainNet's folder, got {'' if str(root) == '.' else str(root)!r}")
     if len(set(domains)) != len(domains) or not domains:
         raise ValueError(f"domains must be different names, got {', '.join(domains) or 'none'}")
     numbers: dict[str, int] = {}
@@ -175,23 +128,4 @@ def _read_list(root: Path, name: str, numbers: dict[str, int]) -> Images:
             labels.append(number)
         if not paths:
             raise ValueError("it names no image")
-    return np.asarray(labels, np.int32), paths.__getitem__, lambda row: f"image {paths[row]}"
-
-
-def _open_prepared(path: str, domains: Sequence[str]) -> tuple[tuple[str, ...], dict[str, Images]]:
-    with open_prepared(path, "domainnet") as prepared:
-        class_names = tuple(prepared.settings["class_names"])
-        of_record, labels = prepared.of_records("list"), prepared.classes(len(class_names))
-
-        def images(name: str) -> Images:
-            records = np.flatnonzero(of_record == name)
-            if not len(records):
-                raise ValueError(f"it lacks the list {name}; it has {', '.join(np.unique(of_record))}")
-
-            return (
-                labels[records],
-                lambda row: io.BytesIO(prepared.read(int(records[row]), None)),
-                lambda row: f"image {row} of {name}, {prepared.name(int(records[row]))},",
-            )
-
-        return class_names, {f"{d}/{part}": images(f"{d}/{part}") for d in domains for part in _LISTS}
+    return np.asarray(labels, np.int32), paths

@@ -1,8 +1,7 @@
 """Folders of ArrayRecord shards, converted from raw files once; an interrupted conversion resumes by shard.
 
-A prepared folder has `manifest.json` and shards of a few items each (an item is the result of one raw file). Shards
-and the facts about their items are written under a temporary name and then renamed, so an interrupted folder has
-complete shards only. The manifest lists the shards when all are complete; before, it has the settings only.
+A prepared folder has `manifest.json` and shards of a few items each (an item is the result of one raw file), with a
+.json of facts about them. The manifest lists the shards when all are complete; before, it has the settings only.
 """
 
 import abc
@@ -35,7 +34,7 @@ items, in order; name -> item, which raises CorruptExample for a raw file to ski
 
 @dataclasses.dataclass(frozen=True)
 class Prepared:
-    """An opened folder: its settings, the facts of each item, and of each record the bytes and a name for messages.
+    """An opened folder: its settings, the facts of each item, and the bytes of each record.
 
     Facts have the item's `name`, `count` of records and `labels`, one each; record numbers run over all items. `read`
     gets the record and its length, and is thread-safe.
@@ -43,8 +42,7 @@ class Prepared:
 
     settings: Mapping[str, Any]
     items: Sequence[Mapping[str, Any]]
-    read: Callable[[int, int | None], bytes]
-    name: Callable[[int], str]
+    read: Callable[[int, int], bytes]
 
     def classes(self, number: int) -> np.ndarray:
         """(N,) int32 labels, one of so many classes each."""
@@ -65,14 +63,13 @@ class Preparer(abc.ABC):
     """Options of every conversion into a prepared folder."""
 
     directory: str | None = None
-    """Folder to write; None: mvcl_domainnet, mvcl_eeg_FORMAT or mvcl_sentiment_DATASET under TFDS_DATA_DIR or
-    ~/tensorflow_datasets."""
+    """Folder to write; None: mvcl_eeg_FORMAT or mvcl_sentiment_DATASET under TFDS_DATA_DIR or ~/tensorflow_datasets."""
 
     _per_shard: ClassVar[int] = 4
 
     def run(self) -> Path:
         """Write the folder and return it; it may be in a bucket."""
-        place = _buckets.path(self.directory or default_folder(self._name()))
+        place = _buckets.path(self.directory or data_root(None) / f"mvcl_{self._name()}")
         if _buckets.is_remote(place):
             _buckets.uploaded(place, lambda folder: self._write(Path(folder)))
         else:
@@ -89,7 +86,7 @@ class Preparer(abc.ABC):
     def _write(self, directory: Path) -> None:
         """Convert raw files into a folder of shards, or go on with an interrupted conversion; `ValueError` if the
         folder has other content, or too many files are corrupt."""
-        kind, size = _kind(self._name()), self._per_shard
+        kind, size = self._name().partition("_")[0], self._per_shard
         settings, names, read, max_corrupt = self._conversion()
         plan = {"format": _FORMAT, "kind": kind, "settings": settings, "items": list(names)}
         plan = json.loads(json.dumps(plan))  # as after reading: tuples become lists
@@ -120,15 +117,6 @@ def data_root(directory: str | None) -> Path:
     return _buckets.path(os.path.expanduser(given))
 
 
-def default_folder(name: str) -> Path:
-    """The folder in which KIND or KIND_VARIANT is prepared if none is given."""
-    return data_root(None) / f"mvcl_{name}"
-
-
-def _kind(name: str) -> str:
-    return name.partition("_")[0]
-
-
 @contextlib.contextmanager
 def lock(root: Path, name: str) -> Iterator[None]:
     """Context in which this process prepares; others wait."""
@@ -136,15 +124,6 @@ def lock(root: Path, name: str) -> Iterator[None]:
     with open(root / f".{name.replace('/', '_')}.lock", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-def blocks(sizes: Mapping[str, int], length: int) -> dict[str, tuple[str, range]]:
-    """Name of a block -> its list and rows; lists of these sizes, cut into blocks of a length."""
-    return {
-        f"{name}-{start:06d}": (name, range(start, min(start + length, size)))
-        for name, size in sizes.items()
-        for start in range(0, size, length)
-    }
 
 
 def _check_plan(path: Path, plan: dict[str, Any]) -> None:
@@ -204,16 +183,24 @@ def _write_shard(
 
 @contextlib.contextmanager
 def open_prepared(path: str | Path, name: str) -> Iterator[Prepared]:
-    """Context in which errors name the manifest of an opened folder; without a path, the default one of `name`.
+    """Context in which errors name the manifest of an opened folder; without a path, the one that a `Preparer` of this
+    name writes by default.
 
     The size of each shard is checked; ArrayRecord checks its content when it is read.
 
     Raises:
       ValueError: the folder is missing, unfinished, of another kind, or lacks a shard.
     """
-    directory, kind = _buckets.local_copy(path or default_folder(name)), _kind(name)
-    manifest = _manifest(directory, kind)
-    with _files.reading(directory / "manifest.json", "manifest"):
+    directory, kind = _buckets.local_copy(path or data_root(None) / f"mvcl_{name}"), name.partition("_")[0]
+    file, hint = directory / "manifest.json", f"; run: mvcl data prepare {kind} --help"
+    if not file.is_file():
+        raise ValueError(f"{str(directory)!r} is not a prepared folder{hint}")
+    with _files.reading(file, "manifest"):
+        manifest = _files.read_json(file)
+        if (found := (manifest["kind"], manifest["format"])) != (kind, _FORMAT):
+            raise ValueError(f"it has {found[0]} in format {found[1]}, expected {kind} in format {_FORMAT}")
+        if "shards" not in manifest:
+            raise ValueError(f"{file}: the folder is not finished{hint}")
         files = [directory / Path(shard["file"]).name for shard in manifest["shards"]]
         for path, shard in zip(files, manifest["shards"]):
             size = path.stat().st_size if path.is_file() else "no"
@@ -231,30 +218,12 @@ def open_prepared(path: str | Path, name: str) -> Iterator[Prepared]:
     def name_of(row: int) -> str:
         return f"record {row} in {files[bisect.bisect_right(ends, row)]}"
 
-    def read(row: int, size: int | None) -> bytes:
+    def read(row: int, size: int) -> bytes:
         with decoding(name_of(row), "remove the shard and its .json and prepare again"):
             raw = source[row]
-        if size not in (None, len(raw)):
+        if size != len(raw):
             raise CorruptExample(f"{name_of(row)} has {len(raw)} bytes, but its manifest.json states {size}")
         return raw
 
-    with _files.reading(directory / "manifest.json", f"manifest of {kind}"):
-        yield Prepared(manifest["settings"], items, read, name_of)
-
-
-def is_prepared(directory: Path) -> bool:
-    """Whether a folder was prepared, at least in part."""
-    return (directory / "manifest.json").is_file()
-
-
-def _manifest(directory: Path, kind: str) -> dict[str, Any]:
-    hint = f"; run: mvcl data prepare {kind} --help"
-    if not is_prepared(directory):
-        raise ValueError(f"{str(directory)!r} is not a prepared folder{hint}")
-    with _files.reading(directory / "manifest.json", "manifest"):
-        manifest = _files.read_json(directory / "manifest.json")
-        if (found := (manifest["kind"], manifest["format"])) != (kind, _FORMAT):
-            raise ValueError(f"it has {found[0]} in format {found[1]}, expected {kind} in format {_FORMAT}")
-    if "shards" not in manifest:
-        raise ValueError(f"{str(directory)!r} is not finished{hint}")
-    return manifest
+    with _files.reading(file, f"manifest of {kind}"):
+        yield Prepared(manifest["settings"], items, read)

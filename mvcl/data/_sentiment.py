@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from mvcl import _files
-from mvcl.data._prepared import Conversion, Item, Preparer, blocks, open_prepared
+from mvcl.data._prepared import Conversion, Item, Preparer, open_prepared
 from mvcl.data._splits import ExampleSpec, Outline, Split
 
 VIEWS = ("text", "audio", "vision")
@@ -57,11 +57,14 @@ class PrepareSentiment(Preparer):
         every = [name for part in splits.values() for name in part]
         given = zip(VIEWS, (self.text, self.audio, self.vision))
         widths, readers = zip(*(_features(view, path, every) for view, path in given))
-        parts = blocks({split: len(part) for split, part in splits.items()}, BLOCK)
+        parts = {
+            f"{split}-{start:06d}": (split, list(part)[start : start + BLOCK])
+            for split, part in splits.items()
+            for start in range(0, len(part), BLOCK)
+        }
 
         def read(block: str) -> Item:
-            split, rows = parts[block]
-            names = list(splits[split])[rows.start : rows.stop]
+            split, names = parts[block]
             cuts = [[shortened(of(name), t) for of, t in zip(readers, most)] for name in names]
             views = [np.concatenate(view) for view in zip(*cuts)]  # of all rows of the block
             facts = {

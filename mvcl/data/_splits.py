@@ -371,7 +371,6 @@ SOURCES: dict[str, Callable[[], Source]] = {
 }
 """Sources by the names that `data:NAME` chooses."""
 PREPARERS: dict[str, Callable[[], type]] = {
-    "domainnet": lambda: data.PrepareDomains,
     "eeg": lambda: data.PrepareEeg,
     "sentiment": lambda: data.PrepareSentiment,
     "transfer": lambda: data.PrepareTransfer,

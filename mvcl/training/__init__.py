@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from mvcl.training._memory import memory_table
     from mvcl.training._optimizers import AdamW, Lars, Optimizer, Sgd
     from mvcl.training._processes import (
-        Distributed,
         Interrupted,
         LostProcess,
         compilation_cache,

@@ -27,26 +27,14 @@ _LAG = 2
 _NUMBERS = (("JAX_NUM_PROCESSES", "OMPI_COMM_WORLD_SIZE"), ("JAX_PROCESS_ID", "OMPI_COMM_WORLD_RANK"))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Distributed:
-    """Address of the other processes; by default found from the environment (TPU pod, SLURM, Open MPI)."""
-
-    coordinator_address: str | None = None
-    """HOST:PORT of process 0; default JAX_COORDINATOR_ADDRESS."""
-    num_processes: int | None = None
-    """Number of processes; default JAX_NUM_PROCESSES."""
-    process_id: int | None = None
-    """Index of this process, from 0; default JAX_PROCESS_ID."""
-
-
-def join(flags: Distributed = Distributed()) -> None:
+def join() -> None:
     """Connect to the other processes of the run, if any; call before any other use of jax.
 
-    Flags override JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID; these override what jax detects:
-    a TPU pod, SLURM or Open MPI. Only process 0 reports progress. `ValueError` for incomplete or contradicting values.
+    JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID override what jax detects: a TPU pod, SLURM or Open
+    MPI. Only process 0 reports progress. `ValueError` for incomplete or contradicting values.
     """
-    address = flags.coordinator_address or os.environ.get("JAX_COORDINATOR_ADDRESS")
-    numbers, scheduler = [flags.num_processes, flags.process_id], None
+    address, scheduler = os.environ.get("JAX_COORDINATOR_ADDRESS"), None
+    numbers: list[int | None] = [None, None]
     if address:
         for place, names in enumerate(_NUMBERS):
             for name in names:
@@ -56,11 +44,9 @@ def join(flags: Distributed = Distributed()) -> None:
                     numbers[place] = int(text)
         count, rank = numbers
         if ":" not in address:
-            raise ValueError(f"--distributed.coordinator-address must be HOST:PORT, got {address!r}")
-        if count is not None and rank is not None and not 0 <= rank < count:
-            raise ValueError(f"--distributed.process-id must be 0 to {count - 1} of {count}, got {rank}")
-    elif numbers != [None, None]:
-        raise ValueError("--distributed.num-processes and process-id need --distributed.coordinator-address")
+            raise ValueError(f"JAX_COORDINATOR_ADDRESS must be HOST:PORT, got {address!r}")
+        if count is not None and rank is not None and rank >= count:
+            raise ValueError(f"JAX_PROCESS_ID must be 0 to {count - 1} of {count}, got {rank}")
     elif (scheduler := cluster(os.environ)) is None:
         return
     if jax.distributed.is_initialized():

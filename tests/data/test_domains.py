@@ -51,12 +51,8 @@ def path_of(pixels, image):
     )
 
 
-@pytest.mark.parametrize("prepared", [False, True])
-def test_every_list_is_a_split(tmp_path, pixels, prepared):
-    if prepared:
-        out = str(tmp_path / "out")
-        data.PrepareDomains(source=str(tmp_path / "raw"), domains=DOMAINS, directory=out).run()
-    splits = opened(tmp_path / ("out" if prepared else "raw"))
+def test_every_list_is_a_split(tmp_path, pixels):
+    splits = opened(tmp_path / "raw")
     assert sorted(splits) == sorted([f"{d}/{p}" for d in DOMAINS for p in COUNTS] + ["train", "seen", "test"])
     for domain, part in itertools.product(DOMAINS, COUNTS):
         split = splits[f"{domain}/{part}"]
@@ -178,35 +174,15 @@ def test_raises_on_bad_lines(tmp_path, pixels, line, message):
     ("options", "message"),
     [
         ({"root": "none"}, r"data\.path must be DomainNet's folder, got 'none'"),
-        ({"root": ""}, r"root/mvcl_domainnet' is not a prepared folder; run: mvcl data prepare domain"),
         ({"domains": ("clipart", "sketch", "real")}, r"lacks sketch_train\.txt; it has clipart_test\.txt"),
         ({"held_out": "sketch"}, "held_out must be one of clipart, quickdraw, real, or empty; got 'sketch'"),
         ({"domains": ("clipart", "real")}, "at least 2 domains for training, got clipart"),
     ],
 )
 def test_raises_on_bad_folders_and_options(tmp_path, pixels, monkeypatch, options, message):
-    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "root"))
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=message):
         opened(**{"root": "raw", **options})
-
-
-def test_prepare_skips_and_logs_damaged_images(tmp_path, pixels, capsys, monkeypatch):
-    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "root"))
-    truncated = tmp_path / "raw" / "clipart" / "ant" / "clipart_002_train000001.png"
-    truncated.write_bytes(truncated.read_bytes()[:60])
-    splits = opened(tmp_path / "raw")
-    with pytest.raises(data.CorruptExample, match=r"clipart_002_train000001\.png cannot be read"):
-        [splits["clipart/train"].read(row, 0)[0] for row in range(12)]
-    options = {"source": str(tmp_path / "raw"), "domains": DOMAINS}
-    with pytest.raises(ValueError, match=r"more files than --max-corrupt .*clipart_002_train000001"):
-        data.PrepareDomains(**options, max_corrupt=0).run()
-    data.PrepareDomains(**options, max_corrupt=1).run()
-    assert "skipped: image" in capsys.readouterr().err
-    splits = opened("")  # the default folder
-    assert splits["clipart/train"].labels.tolist() == [0] * 4 + [1] * 4 + [2] * 3
-    with pytest.raises(ValueError, match="lacks the list sketch/train; it has clipart/test, clipart/train"):
-        opened("", domains=("sketch", "real", "clipart"))
 
 
 def write_tfds(root, name, splits, classes, shape):
