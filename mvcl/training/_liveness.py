@@ -2,8 +2,10 @@
 
 A model of XLA's buffers. Products, convolutions, reductions and loops store what they write. Other operations are
 computed inside of those that read their results, unless a product reads them, or one far later, as the backward pass
-does: XLA then keeps the result. The jaxpr is traced once, for `ROWS` examples on each of `DEVICES` devices, primes that
-sizes of networks are not multiples of; so every size is known for any number of examples and of devices.
+does, or several read what is of two arrays, such as a slope where its activation is positive: XLA then keeps the
+result. What a recomputed block reads has passed a barrier, and no result is written in its place. The jaxpr is traced
+once, for `ROWS` examples on each of `DEVICES` devices, primes that sizes of networks are not multiples of; so every
+size is known for any number of examples and of devices.
 """
 
 import dataclasses
@@ -70,6 +72,8 @@ class Trace:
 
     def __init__(self, jaxpr: Any, donated: bool = False) -> None:
         self.sizes: list[int] = []
+        self.counts: list[int] = []  # of numbers in each value
+        self.barred: set[int] = set()
         self.operations: list[_Operation] = []
         given = (*jaxpr.constvars, *jaxpr.invars)
         self.inputs = [self.value(var) for var in given]
@@ -79,7 +83,8 @@ class Trace:
 
     def value(self, var: Any) -> int:
         shape, dtype = getattr(var.aval, "shape", ()), getattr(var.aval, "dtype", None)
-        self.sizes.append(math.prod(shape) * getattr(dtype, "itemsize", 8))
+        self.counts.append(math.prod(shape))
+        self.sizes.append(self.counts[-1] * getattr(dtype, "itemsize", 8))
         return len(self.sizes) - 1
 
     def inline(self, jaxpr: Any, names: dict[Any, int]) -> list[int]:
@@ -98,6 +103,7 @@ class Trace:
                 continue
             if eqn.params.get("differentiated"):  # recomputed behind a barrier, before which all is stored
                 self.operations.append(_Operation("barrier", reads, []))
+                self.barred.update(reads)
             inner = getattr(called, "jaxpr", called)
             given = {var: self.value(var) for var in inner.constvars} | dict(zip(inner.invars, reads))
             names.update(zip(eqn.outvars, self.inline(inner, given)))
@@ -126,8 +132,9 @@ class Trace:
             new = sum(sizes[v] for v in op.writes if leaves[v] == {v} and v in last and v not in free)
             gone = sum(sizes[leaf] for leaf in dying[at])
             inside = scale(op.inside) + max((body.peak(scale) for body in op.bodies), default=0.0)
+            free_places = sum(sizes[leaf] for leaf in dying[at] if leaf not in self.barred)
             in_place = op.name in _CHEAP | _DEAR
-            most = max(most, alive + inside + (max(new - gone, 0.0) if in_place else new))
+            most = max(most, alive + inside + (max(new - free_places, 0.0) if in_place else new))
             alive += new - gone
         return most
 
@@ -170,12 +177,14 @@ def _leaves(trace: Trace) -> dict[int, frozenset[int]]:
             readers[value] += 1
         if op.name not in _CHEAP | _DEAR | _REDUCING:
             needed.update(op.reads)
+    spread = {v for op in trace.operations if op.name in ("broadcast_in_dim", "iota") for v in op.writes}
     leaves = {value: frozenset([value]) for value in trace.inputs}
     for at, op in enumerate(trace.operations):
         below = frozenset(_read(op.reads, leaves))
         for value in op.writes:
             one = readers[value] <= 1
-            near = one or op.name in _MOVES or last.get(value, at) - at < _NEAR
+            whole = {v for v in op.reads if v >= 0 and trace.counts[v] >= trace.counts[value]} - spread
+            near = one or len(whole) <= 1 and (op.name in _MOVES or last.get(value, at) - at < _NEAR)
             fused = near if op.name in _CHEAP else one and op.name in _DEAR
             fused = fused and value not in needed and len(below) <= _MOST
             leaves[value] = below if fused else frozenset([value])
