@@ -1,12 +1,16 @@
 """Crops on the host: Pillow's bicubic resampling, compiled for the CPU."""
 
+import ctypes
 import math
+import threading
 from collections.abc import Callable, Sequence
 from functools import cache, partial, reduce
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 from PIL import Image
 
 Box = tuple[float, float, float, float]
@@ -18,6 +22,16 @@ GAP = 3
 _MOST = 4.0  # largest reduction of the compiled crops; others are Pillow's
 _BITS = 22  # of Pillow's weights after the point
 _STEP = 64  # they are of regions whose sides are multiples of this, so that few programs are compiled
+_ONE_THREAD = {
+    "xla_disable_hlo_passes": "cpu-parallel-task-assigner"
+}  # images are in parallel, not parts of one
+if (
+    not Image.core.get_blocks_max()
+):  # as PILLOW_BLOCKS_MAX: new memory costs more time than half of a decoding
+    Image.core.set_blocks_max(8)
+_ROOMS = threading.local()
+_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer.restype, _pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
 
 
 def _along_rows(x: jax.Array, place: jax.Array, size: int) -> jax.Array:
@@ -43,7 +57,7 @@ def _along_rows(x: jax.Array, place: jax.Array, size: int) -> jax.Array:
     return reduce(jnp.bitwise_or, found)
 
 
-@partial(jax.jit, static_argnames="size")
+@partial(jax.jit, static_argnames="size", compiler_options=_ONE_THREAD)
 def _crop(x: jax.Array, across: jax.Array, down: jax.Array, size: int) -> jax.Array:
     """(wide, tall) -> (size, size, 1 or 3) bytes: along each column, and along each row, after they change places."""
 
@@ -69,11 +83,43 @@ def _host() -> jax.Device | None:
         return None
 
 
+def _columns(picture: Image.Image) -> np.ndarray:
+    """(width, height) of a decoded picture: uint32 with red, green and blue, or uint8; copied once, out of Pillow's
+    memory, and without Python's lock."""
+
+    def words(address: int | None, count: int) -> Any:
+        return (ctypes.c_int64 * count).from_address(address or 0)
+
+    kind, raw = (np.uint8, "L") if picture.mode == "L" else (np.uint32, "RGBX")
+    try:
+        _, owner = picture.__arrow_c_array__()  # Arrow's struct: five numbers, buffers, children
+        array = words(_pointer(owner, b"arrow_array"), 7)
+        array = words(words(array[6], 1)[0], 7) if array[4] else array
+        size = picture.width * picture.height * np.dtype(kind).itemsize
+        pixels = memoryview((ctypes.c_uint8 * size).from_address(words(array[5], 2)[1]))
+    except ValueError:  # a large picture, which Pillow keeps in several blocks
+        pixels = memoryview(picture.tobytes("raw", raw))
+    columns = _room("columns", picture.size, kind)
+    columns[...] = np.frombuffer(pixels, kind).reshape(picture.height, picture.width).T
+    return columns
+
+
 def _part(start: float, stop: float, side: int, size: int) -> tuple[slice, np.ndarray]:
     """The pixels that a side of a crop is made of, and its place among them."""
     reach = 2 * max((stop - start) / size, 1)
     low, high = max(0, math.floor(start - reach)), min(side, math.ceil(stop + reach))
     return slice(low, high), np.asarray([start - low, stop - low, high - low], np.float64)
+
+
+def _room(name: str, shape: tuple[int, int], kind: DTypeLike) -> np.ndarray:
+    """An array in this thread's memory of a name, of which jax makes no copy; its next use overwrites it."""
+    size = math.prod(shape) * np.dtype(kind).itemsize
+    room: np.ndarray | None = getattr(_ROOMS, name, None)
+    if room is None or room.size < size:
+        whole = np.empty(size + 64, np.uint8)
+        room = whole[-whole.ctypes.data % 64 :]
+        setattr(_ROOMS, name, room)
+    return room[:size].view(kind).reshape(shape)
 
 
 def _compiled(pixels: np.ndarray, box: Box, size: int) -> np.ndarray:
@@ -82,7 +128,7 @@ def _compiled(pixels: np.ndarray, box: Box, size: int) -> np.ndarray:
     rows, down = _part(box[1], box[3], pixels.shape[1], size)
     found = pixels[columns, rows]
     wide, tall = (-(-side // _STEP) * _STEP for side in found.shape)
-    region = np.empty((wide, tall), pixels.dtype)
+    region = _room("region", (wide, tall), pixels.dtype)
     region[: len(found), : found.shape[1]] = found
     return np.asarray(_crop(region, across, down, size))
 
@@ -134,9 +180,8 @@ def crops(
             found.append(crop.reshape(size, size, -1))
             continue
         if pixels is None:
-            kind, raw = (np.uint8, "L") if picture.mode == "L" else (np.uint32, "RGBX")
-            turned = picture.transpose(Image.Transpose.TRANSPOSE)
-            pixels = np.frombuffer(turned.tobytes("raw", raw), kind).reshape(picture.size)
+            picture.load()
+            pixels = _columns(picture)
         with jax.default_device(_host()), jax.enable_x64(True):
             lost = picture.height - size
             if lost > 0 and lost > 2 * (picture.width - size):  # then Pillow goes down first

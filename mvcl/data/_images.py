@@ -268,8 +268,8 @@ def image_split(
                 raise ValueError(f"it has shape {image.shape}, expected {shape}")
             return (image,)
 
-    def opened(row: int) -> tuple[Image.Image, str]:
-        return Image.open(encoded(row), formats=_FORMATS), "L" if shape[2] == 1 else "RGB"
+    def opened(row: int, epoch: int) -> tuple[tuple[Image.Image, str]]:
+        return ((Image.open(encoded(row), formats=_FORMATS), "L" if shape[2] == 1 else "RGB"),)
 
     spec = ExampleSpec((shape,))
     split = Split(labels, class_names, spec, read, name=name, side=side, encoded=opened)

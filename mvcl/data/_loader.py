@@ -3,6 +3,7 @@
 Corrupt examples are counted and skipped, and a reader that stalls is named.
 """
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -30,8 +31,8 @@ Example = tuple[np.ndarray, ...]
 # How often an example of a split with draws is drawn before the run stops.
 _ATTEMPTS = 16
 Crop = Callable[[Sequence[Any], int, int], Example]
-"""(arrays of an example, or its opened image and mode; epoch, row) -> one or k crops (H, W, C) on the host, of the
-same sizes for all examples."""
+"""(arrays of an example, or its opened images and their modes; epoch, row) -> one or k crops (H, W, C) on the host, of
+the same sizes for all examples."""
 T = TypeVar("T")
 
 
@@ -69,13 +70,19 @@ class Reading:
         name = f"{part} example {row}" if split.name is None else split.name(row)
         thread = threading.get_ident()
         self.busy[thread] = (name, time.monotonic())
+        drawn = (row, epoch) if split.draws is None else (row, epoch, attempt)
         try:
             if crop is not None and split.encoded is not None:
-                with decoding(name):
-                    image, mode = split.encoded(row)
-                    with image:
-                        return crop(((image, mode),), epoch, row)
-            arrays = split.read(row, epoch) if split.draws is None else split.read(row, epoch, attempt)
+                try:
+                    with decoding(name), contextlib.ExitStack() as files:
+                        images = split.encoded(*drawn)
+                        for image, _ in images:
+                            files.enter_context(image)
+                        return crop(images, epoch, row)
+                except CorruptExample:
+                    split.read(*drawn)  # names the image, one of several
+                    raise
+            arrays = split.read(*drawn)
         except CorruptExample as error:
             with self._lock:
                 new = (part, row) not in self._found
@@ -101,13 +108,27 @@ class Reading:
         return f"{busy[0][1]} has been read for {time.monotonic() - busy[0][0]:.0f} s"
 
 
-def _stacked(spec: ExampleSpec, examples: Sequence[Example], crop: Crop | None) -> Example:
-    """The arrays of examples, stacked; without examples, with 0 rows of the shapes of examples."""
-    if examples:
-        return tuple(map(np.stack, zip(*examples)))
-    dtype = np.float32 if spec.given else np.uint8
-    one = tuple(np.zeros([size or 8 for size in shape], dtype) for shape in spec.shapes)
-    return tuple(array[None][:0] for array in (one if crop is None else crop(one, 0, 0)))
+def _stacked(
+    spec: ExampleSpec, examples: Iterable[tuple[int, Example | None]], most: int, crop: Crop | None
+) -> tuple[list[int], Example]:
+    """Rows and arrays of those of at most so many examples that can be read, each copied to its place in the batch as
+    soon as it is read; without one, 0 rows of the shapes of examples."""
+    read: list[int] = []
+    whole: Example = ()
+    for row, arrays in examples:
+        if arrays is None:
+            continue
+        whole = whole or tuple(np.empty((most, *array.shape), array.dtype) for array in arrays)
+        for place, array in zip(whole, arrays, strict=True):
+            if array.shape != place.shape[1:]:
+                raise ValueError(f"examples must have one shape, got {place.shape[1:]} and {array.shape}")
+            place[len(read)] = array
+        read.append(row)
+    if not read:
+        dtype = np.float32 if spec.given else np.uint8
+        one = tuple(np.zeros([size or 8 for size in shape], dtype) for shape in spec.shapes)
+        whole = tuple(array[None] for array in (one if crop is None else crop(one, 0, 0)))
+    return read, tuple(place[: len(read)] for place in whole)
 
 
 def inputs(split: Split, rows: np.ndarray, arrays: tuple[np.ndarray, ...] | None = None) -> Batch:
@@ -176,9 +197,9 @@ def batches(
         first = process_index * rows
         mine, arrays = index[first : first + rows].astype(np.int32), None
         if split.arrays is None or crop is not None:
-            read = [example(index, first + place, epoch, step) for place in range(rows)]
-            mine = np.asarray([row for row, _ in read], np.int32)
-            arrays = _stacked(split.spec, [arrays for _, arrays in read], crop)
+            examples = (example(index, first + place, epoch, step) for place in range(rows))
+            read, arrays = _stacked(split.spec, examples, rows, crop)
+            mine = np.asarray(read, np.int32)
         labels = split.labels[mine] if draws is None else draws.labels(mine, epoch)
         of_examples = {"labels": labels, "index": mine, "epoch": np.full(rows, epoch, np.int32)}
         return of_examples | inputs(split, mine, arrays)
@@ -235,9 +256,9 @@ def in_order(
         first = start + process_index * share
         index, arrays = every[first : min(first + share, len(every))], None
         if split.arrays is None or crop is not None:
-            found = [reading.read(split, part, int(row), crop) for row in index]
-            index = index[[example is not None for example in found]]
-            arrays = _stacked(split.spec, [example for example in found if example is not None], crop)
+            examples = ((int(row), reading.read(split, part, int(row), crop)) for row in index)
+            read, arrays = _stacked(split.spec, examples, len(index), crop)
+            index = np.asarray(read, index.dtype)
         batch = inputs(split, index, arrays)
         yield {"inputs": batch if split.spec.given else batch["images"], "index": index}
 

@@ -114,8 +114,9 @@ class Split:
       read: (row, epoch) -> the arrays of an example, as specified by `spec`; raises `CorruptExample` if it cannot be
         read. Thread-safe. With `draws` a third argument, the attempt, 0 by default, chooses other arrays of the same
         label, for an example that cannot be read.
-      encoded: row -> its image, opened and not decoded, and the mode to read it in, L or RGB, for crops on the host; of
-        a split of encoded images. An error of decoding is one of `read`.
+      encoded: arguments of `read` -> its images, each opened and not decoded, and the mode to read it in, L or RGB, for
+        crops on the host; of a split of encoded images. An error of decoding is one of `read`, which then names the
+        image.
       arrays: all N rows of each array, if they are in memory.
       present: (N, k) bool, False where a given view is missing, whose array may contain NaN; None: none is missing.
       groups: (N,) int32 subject or speaker of each example; held-out parts consist of whole groups.
@@ -141,7 +142,7 @@ class Split:
     side: int = 0
     scaling: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     draws: Draws | None = None
-    encoded: Callable[[int], tuple[Image.Image, str]] | None = None
+    encoded: Callable[..., tuple[tuple[Image.Image, str], ...]] | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -182,7 +183,7 @@ class Split:
             return self
         present, groups = (None if array is None else array[rows] for array in (self.present, self.groups))
         whole = self.encoded
-        encoded = None if whole is None else lambda row: whole(int(rows[row]))
+        encoded = None if whole is None else lambda row, epoch: whole(int(rows[row]), epoch)
         return Split(
             self.labels[rows],
             self.class_names,
@@ -324,18 +325,20 @@ def by_domain(
     def labels(rows: np.ndarray, epoch: int) -> np.ndarray:
         return np.asarray([block(row // size, epoch)[row % size] for row in rows.tolist()], np.int32)
 
-    def read(row: int, epoch: int, attempt: int = 0) -> tuple[np.ndarray, ...]:
-        images: list[np.ndarray] = []
+    def of_domains(what: str, row: int, epoch: int, attempt: int = 0) -> tuple[Any, ...]:
+        images: list[Any] = []
         for view, (split, of) in enumerate(zip(domains, members)):
             those = of[block(row // size, epoch)[row % size]]
             order = np.random.default_rng([seed, epoch, row, view]).permutation(those)
-            images += split.read(int(order[attempt % len(order)]), epoch)
+            images += getattr(split, what)(int(order[attempt % len(order)]), epoch)
         return tuple(images)
 
     images = sum(len(of[number]) for of in members for number in shared)
     rows = np.arange(size * max(1, images // (len(seen) * size)))
     spec = ExampleSpec(domains[0].spec.shapes * len(seen), seen)
-    train = Split(labels(rows, 0), names, spec, read, draws=Draws(size, labels))
+    read, encoded = (functools.partial(of_domains, what) for what in ("read", "encoded"))
+    opened = encoded if all(split.encoded for split in domains) else None
+    train = Split(labels(rows, 0), names, spec, read, draws=Draws(size, labels), encoded=opened)
     if not held_out:
         return {"train": train, "test": _joined([lists[f"{domain}/test"] for domain in seen]), **lists}
     return {"train": train, "seen": _joined(domains), "test": lists[f"{held_out}/test"], **lists}
@@ -346,11 +349,14 @@ def _joined(splits: Sequence[Split]) -> Split:
     places = [(split, row) for split in splits for row in range(len(split))]
     labels = np.concatenate([split.labels for split in splits])
 
-    def read(row: int, epoch: int) -> tuple[np.ndarray, ...]:
+    def of_split(what: str, row: int, epoch: int) -> tuple[Any, ...]:
         split, own = places[row]
-        return split.read(own, epoch)
+        found: tuple[Any, ...] = getattr(split, what)(own, epoch)
+        return found
 
-    return Split(labels, splits[0].class_names, splits[0].spec, read)
+    read, encoded = (functools.partial(of_split, what) for what in ("read", "encoded"))
+    opened = encoded if all(split.encoded for split in splits) else None
+    return Split(labels, splits[0].class_names, splits[0].spec, read, encoded=opened)
 
 
 # Names

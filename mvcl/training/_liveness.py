@@ -184,7 +184,7 @@ def _leaves(trace: Trace) -> dict[int, frozenset[int]]:
         for value in op.writes:
             one = readers[value] <= 1
             whole = {v for v in op.reads if v >= 0 and trace.counts[v] >= trace.counts[value]} - spread
-            near = one or len(whole) <= 1 and (op.name in _MOVES or last.get(value, at) - at < _NEAR)
+            near = one or (len(whole) <= 1 and (op.name in _MOVES or last.get(value, at) - at < _NEAR))
             fused = near if op.name in _CHEAP else one and op.name in _DEAR
             fused = fused and value not in needed and len(below) <= _MOST
             leaves[value] = below if fused else frozenset([value])

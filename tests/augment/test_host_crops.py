@@ -34,6 +34,15 @@ def test_compiled_crops_are_pillows_to_the_bit(mode, width, height, box):
     np.testing.assert_array_equal(found, np.asarray(expected).reshape(found.shape))
 
 
+@pytest.mark.parametrize("size", [(2300, 2000), (37, 53)])  # the first is in two blocks of Pillow's memory
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+def test_columns_are_a_pictures_pixels(size, mode):
+    picture = Image.effect_noise(size, 50).convert(mode)
+    columns = _resample._columns(picture)
+    bytes_of = columns.view(np.uint8).reshape(*size, -1)[..., : len(picture.getbands())]
+    np.testing.assert_array_equal(bytes_of.swapaxes(0, 1).squeeze(), np.asarray(picture))
+
+
 def opened(image, kind):
     data = io.BytesIO()
     Image.fromarray(image).save(data, kind)

@@ -68,7 +68,7 @@ def test_every_list_is_a_split(tmp_path, pixels):
 
 
 def corner(views, epoch, index):
-    return tuple(view[:4, :4] for view in views)
+    return tuple(np.asarray(image.convert(mode))[:4, :4] for image, mode in views)
 
 
 def test_example_has_one_image_of_its_class_per_training_domain(tmp_path, pixels):
@@ -94,6 +94,15 @@ def test_example_has_one_image_of_its_class_per_training_domain(tmp_path, pixels
         other = opened(tmp_path / "raw", draw_seed=seed)["train"]
         same = [np.array_equal(a, b) for row in rows for a, b in zip(other.read(row, 7), train.read(row, 7))]
         assert all(same) == (seed == 3)
+
+
+def test_batches_are_crops_of_the_images_of_a_draw(tmp_path, pixels):
+    train, policies = opened(tmp_path / "raw")["train"], [augment.Policy(image_size=8)] * 2
+    crop = lambda images, epoch, row: augment.host_crop(images, policies, 3, epoch, row)  # noqa: E731
+    batch = next(data.batches(train, batch_size=6, seed=0, crop=crop))
+    for place, row in enumerate(batch["index"].tolist()):
+        expected = augment.host_crop(train.read(row, 0), policies, 3, 0, row)
+        np.testing.assert_array_equal([view[place] for view in batch["images"]], expected)
 
 
 def test_an_unreadable_image_is_replaced_by_one_of_its_class(tmp_path, pixels, capsys):
