@@ -138,7 +138,12 @@ def finetune(arguments: list[str]) -> None:
         """
         from mvcl import data
 
-        name = "finetune" if config.data == base.data else f"finetune_{data.folder_name(config.data)}"
+        of = type(config.data)
+        kind = next((name for name, make in data.SOURCES.items() if type(make()) is of), of.__name__.lower())
+        parts = (
+            ["finetune"] if config.data == base.data else ["finetune", kind, getattr(config.data, "name", "")]
+        )
+        name = "_".join(filter(None, parts)).replace("/", "_")
         _train(config, workdir=workdir or folder / name, seeds=seeds)
 
     what = "Fine-tune the encoder of a run on labelled images."

@@ -112,13 +112,10 @@ def color_jitter(
     and is computed once, between the blends before it and those after it.
 
     Args:
-      order: (4,) the numbers 0 brightness, 1 contrast, 2 saturation, 3 hue in the order of use; may be
-        traced.
+      order: (4,) the numbers 0 brightness, 1 contrast, 2 saturation, 3 hue in the order of use; may be traced.
       brightness, contrast, saturation: factors of `ImageEnhance.Brightness`, `Contrast` and `Color`: 0 is black, the
         grey of the image's mean luma, each pixel's luma; 1 keeps the image; None omits the step.
-      hue: turns in [-0.5, 0.5], which keep saturation and value; None omits the step.
-
-    Saturation and hue keep images of one channel.
+      hue: turns in [-0.5, 0.5], which keep saturation and value; None omits the step. Images of one channel keep both.
     """
     place = jnp.argsort(jnp.asarray(order))
     grey = image.shape[1] == 1
@@ -153,19 +150,6 @@ def color_jitter(
 def solarise(image: jax.Array, threshold: ArrayLike = 0.5) -> jax.Array:
     """Invert values at or above `threshold` in [0, 1]: `ImageOps.solarize`, whose 128 is 0.5 here."""
     return jnp.where(image < threshold, image, 1 - image)
-
-
-def _posterize(image: jax.Array, bits: ArrayLike) -> jax.Array:
-    """Keep the `bits` (1 to 8) highest bits of every 8-bit value: `ImageOps.posterize`."""
-    step = jnp.exp2(8 - jnp.asarray(bits, jnp.float32))
-    return jnp.floor(to_bytes(image) / step) * step / 255
-
-
-def _autocontrast(image: jax.Array) -> jax.Array:
-    """Stretch each channel to [0, 1]; a constant channel is unchanged: `ImageOps.autocontrast`."""
-    low, high = image.min((0, 2), keepdims=True), image.max((0, 2), keepdims=True)
-    span = high - low
-    return jnp.where(span > 0, (image - low) / jnp.where(span > 0, span, 1.0), image)
 
 
 def _equalize(image: jax.Array) -> jax.Array:
@@ -254,7 +238,7 @@ def rand_augment_op(
     kind: Literal["torchvision", "timm"] = "torchvision",
     fill: ArrayLike = 0.0,
 ) -> jax.Array:
-    """One operation of RandAugment by its number, which may be traced.
+    """One operation of RandAugment by its number, of an image as in `_geometry`.
 
     Cubuk 2019 (arXiv 1909.13719) with torchvision's ranges, t = magnitude / 30: shear by 0.3 t, translate by
     trunc(150/331 t side) pixels, rotate by 30 t degrees, brightness, saturation, contrast and sharpness by
@@ -269,15 +253,10 @@ def rand_augment_op(
     branch is computed for every image.
 
     Args:
-      image: (height, width, 1 or 3), uint8 or floating in [0, 1].
-      op: integer, an index into RAND_AUGMENT, or of "timm" into RAND_AUGMENT_TIMM.
+      op: an index into RAND_AUGMENT, or of "timm" into RAND_AUGMENT_TIMM; may be traced.
       magnitude: in [0, 30].
       sign: 1 or -1, the direction of geometric and blending operations.
-      kind: whose operations; not traced.
       fill: with "timm", what is beyond the image: one number in [0, 1], or one per channel.
-
-    Returns:
-      float32 of the same shape.
     """
     x, op, timm = inner(image), jnp.asarray(op), kind == "timm"
     names = RAND_AUGMENT_TIMM if timm else RAND_AUGMENT
@@ -314,10 +293,13 @@ def rand_augment_op(
     x = _blend(target, x, jnp.where(blends, jnp.maximum(1 + 0.9 * signed, 0.1), 1.0))
 
     bits = 4 - jnp.floor(4 * level) if timm else 8 - jnp.round(4 * level)
-    x = only("posterize", _posterize(x, bits), x)
+    step = jnp.exp2(8 - bits)
+    x = only("posterize", jnp.floor(to_bytes(x) / step) * step / 255, x)
     bright = to_bytes(x) >= 256 - jnp.floor(256 * level) if timm else x >= 1 - level
     x = only("solarise", jnp.where(bright, 1 - x, x), x)
-    x = only("autocontrast", _autocontrast(x), x)
+    low, high = x.min((0, 2), keepdims=True), x.max((0, 2), keepdims=True)
+    stretched = (x - low) / jnp.where(high > low, high - low, 1.0)  # not a constant channel
+    x = only("autocontrast", jnp.where(high > low, stretched, x), x)
     x = only("equalize", _equalize(x), x)
     if timm:
         x = only("invert", 1 - x, x)

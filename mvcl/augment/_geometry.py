@@ -94,13 +94,12 @@ def crop_and_resize(
     first pass is horizontal, unless more than twice as many rows as columns are removed, as in Pillow 13 (always
     horizontal in earlier versions).
 
+    A box of the whole image at its own size returns the image.
+
     Args:
-      box: (4,) left, upper, right, lower, in pixels from the upper left corner, any real numbers inside the
-        image; may be traced, so one compiled program handles all crops.
+      box: (4,) left, upper, right, lower, in pixels from the upper left corner, any real numbers inside the image.
       size: side of the result in pixels, or (height, width).
       mirror: flip the result horizontally, without extra cost.
-
-    A box of the whole image at its own size returns the image.
     """
     x = inner(image)
     box = jnp.asarray(box, jnp.float32)
@@ -128,18 +127,6 @@ def _gaussian(length: int, sigma: jax.Array, reach: int) -> jax.Array:
     return jnp.concatenate([first, inside, last], 1) / halving_sum(taps, 1)
 
 
-def _box_radius(sigma: jax.Array) -> jax.Array:
-    """Radius, whole and fractional part, of the extended box with a third of the Gaussian's variance.
-
-    Gwosdek et al. 2011, Theoretical Foundations of Gaussian Convolution by Extended Box Filtering, Eqs. 7,
-    11, 14.
-    """
-    variance = over(sigma * sigma, 3.0)
-    whole = jnp.floor((jnp.sqrt(12 * variance + 1) - 1) / 2)
-    part = (2 * whole + 1) * (whole * (whole + 1) - 3 * variance) / (6 * (variance - (whole + 1) ** 2))
-    return whole + part
-
-
 def _box_counts(length: int, whole: jax.Array) -> jax.Array:
     """(length, length): 512 * (count of a pixel in the box) + (count of it as one of the two ends).
 
@@ -157,8 +144,13 @@ def _box_counts(length: int, whole: jax.Array) -> jax.Array:
 
 
 def _pillow_blur(x: jax.Array, sigma: jax.Array) -> jax.Array:
-    """Three extended box filters along each axis, in Pillow's 24-bit fixed point."""
-    radius = _box_radius(sigma)
+    """Three extended box filters along each axis, in Pillow's 24-bit fixed point, each with a third of the Gaussian's
+    variance: Gwosdek et al. 2011, Theoretical Foundations of Gaussian Convolution by Extended Box Filtering, Eqs. 7,
+    11, 14."""
+    variance = over(sigma * sigma, 3.0)
+    length = jnp.floor((jnp.sqrt(12 * variance + 1) - 1) / 2)
+    part = (2 * length + 1) * (length * (length + 1) - 3 * variance) / (6 * (variance - (length + 1) ** 2))
+    radius = length + part
     whole = radius.astype(jnp.int32)
     weight = ((1 << 24) / (2 * radius + 1)).astype(jnp.uint32)
     end_weight = ((1 << 24) - (2 * whole.astype(jnp.uint32) + 1) * weight) // 2
@@ -185,10 +177,6 @@ def gaussian_blur(image: ArrayLike, sigma: ArrayLike, kernel_size: int | None = 
     `kernel_size` it is the Gaussian exp(-t^2 / (2 sigma^2)) at integers |t| <= kernel_size // 2, normalised to sum 1,
     as in SimCLR and BYOL (they pad with black; here border pixels are repeated). For sigma up to 3 the two differ by up
     to 5/255 inside an image and by up to 30/255 within 3 sigma of its border.
-
-    Args:
-      sigma: pixels, positive; may be traced.
-      kernel_size: odd number of pixels, or None.
     """
     x = inner(image)
     sigma = jnp.asarray(sigma, jnp.float32)
@@ -218,13 +206,9 @@ def cutmix(
 ) -> tuple[jax.Array, jax.Array]:
     """A box of each image replaced by another image's, and the target by its share of the area.
 
-    The box has sqrt(1 - weight) of each side, is centred at `centre` and cut at the border; the share is that of the
-    remaining pixels. Yun et al. 2019 (arXiv 1905.04899), Eqs. 1 and 2 and their code.
-
-    Args:
-      order: (n,) whole numbers, a permutation of the rows.
-      weight: scalar in [0, 1], the share of the image to keep, before the cut at the border.
-      centre: (2,) row and column in [0, 1), as a share of height and width.
+    The box has sqrt(1 - weight) of each side, is centred at `centre`, (2,) row and column in [0, 1) as shares of height
+    and width, and cut at the border; the share is that of the remaining pixels. `order` and `weight` are as in `mixup`.
+    Yun et al. 2019 (arXiv 1905.04899), Eqs. 1 and 2 and their code.
     """
     x, y, order, centre = (jnp.asarray(a) for a in (images, targets, order, centre))
     height, width = x.shape[1:3]
@@ -277,8 +261,6 @@ def random_erasing(
     Zhong et al. 2020 (arXiv 1708.04896), Algorithm 1: an area drawn uniformly from `scale` times the image's
     and a ratio height / width, log-uniform from 0.3 to 1 / 0.3, until the rectangle fits, ten times at most; then a
     place drawn uniformly. The noise is drawn per pixel and channel, as in timm's "pixel" mode.
-
-    The image is (height, width, channels), floating, normalised by mean and deviation.
     """
     x = jnp.asarray(image)
     height, width = x.shape[:2]

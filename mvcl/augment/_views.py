@@ -81,16 +81,10 @@ def _host_box(policy: Policy, draws: np.ndarray, height: int, width: int) -> Box
 
 
 def apply_policy(policy: Policy, key: ArrayLike, image: ArrayLike, *, cropped: bool = False) -> jax.Array:
-    """One view of one image.
+    """One view of one image: (image_size, image_size, channels) float32, (x - mean) / std of an image in [0, 1].
 
-    Args:
-      policy: of the view.
-      key: a jax PRNG key. Each step has its own uniform numbers, so omitting one does not change the others.
-      image: (height, width, 1 or 3), uint8 or floating in [0, 1].
-      cropped: the image is already cropped to the right size; only the rest of the policy is applied.
-
-    Returns:
-      (image_size, image_size, channels) float32, (x - mean) / std of an image in [0, 1].
+    Each step has its own uniform numbers of the key, so omitting one does not change the others. The image is (height,
+    width, 1 or 3), uint8 or floating in [0, 1]; `cropped`: it has the view's size, and the policy's crop is done.
     """
     # One call for all numbers, since threefry calls take longest to compile.
     ops, share = policy.rand_augment_ops, policy.rand_augment_probability
@@ -186,11 +180,8 @@ def draw_views(
     Args:
       policies: k of them; views of equal policies are vmapped as one.
       images: (n, height, width, channels), channels 1 or 3, uint8 or floating in [0, 1]; or the crops that `host_crop`
-        made of them, a tuple of k arrays (n, image_size, image_size, channels), for which only the rest of the policy
-        is applied.
-      seed: whole number.
-      epoch: (n,) whole numbers, the epoch in which each example is drawn.
-      index: (n,) whole numbers, each example's index in the data set.
+        made of them, a tuple of k arrays, for which only the rest of the policy is applied.
+      seed, epoch, index: whole numbers; epoch and index, of the data set, are (n,).
 
     Returns:
       (n, k, image_size, image_size, channels) float32; for policies of several sizes a tuple of k arrays
@@ -284,11 +275,8 @@ def host_crop(
     Args:
       images: one image, or one for each view: an array (height, width, 1 or 3) uint8, or an opened image and the mode
         to read it in, L or RGB, which is decoded at the smallest scale that its crops allow.
-      policies: k of them; view v is cropped by `policies[v]`.
+      policies: k of them; view v is cropped by `policies[v]` to (image_size, image_size, 1 or 3) uint8.
       seed, epoch, index: whole numbers in [0, 2^64).
-
-    Returns:
-      k arrays (image_size, image_size, 1 or 3) uint8, of the image_size of each policy.
     """
 
     def box(view: int, height: int, width: int) -> Box:

@@ -37,9 +37,7 @@ if TYPE_CHECKING:
         Source,
         Split,
         by_domain,
-        class_list,
         expected,
-        folder_name,
         in_memory,
     )
     from mvcl.data._tables import Tables

@@ -3,7 +3,6 @@
 import dataclasses
 import os
 import re
-from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -23,11 +22,7 @@ _TRAINING_IMAGES = {
 }
 DOMAINS = tuple(_TRAINING_IMAGES)
 """The domains of DomainNet."""
-_LISTS = ("train", "test")
 _IMAGE = (None, None, 3)
-
-Images = tuple[np.ndarray, list[Path]]
-"""The class numbers (n,) and files of a list."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,13 +58,17 @@ class DomainNet:
         seen = tuple(domain for domain in self.domains if domain != self.held_out)
         if len(seen) < 2:
             raise ValueError(f"data.domains must have at least 2 domains for training, got {', '.join(seen)}")
-        names, lists = _read_lists(folder(self.path, "DomainNet's folder"), self.domains)
+        root, numbers = folder(self.path, "DomainNet's folder"), dict[str, int]()
+        parts = [(domain, part) for domain in self.domains for part in ("train", "test")]
+        lists = {f"{d}/{part}": _read_list(root, f"{d}_{part}.txt", numbers) for d, part in parts}
+        names = tuple(sorted(numbers, key=numbers.__getitem__))
+        if absent := set(range(len(names))) - set(numbers.values()):
+            raise ValueError(f"the lists of {root} have no image of class {min(absent)}, but of later ones")
         kept = keep(names, self.classes)
 
         def split(part: str) -> Split:
-            numbers, files = lists[part]
-            rows, labels = select(numbers, names, kept)
-            file = lambda row: files[rows[row]]  # noqa: E731
+            rows, labels = select((of := lists[part])[0], names, kept)
+            file = lambda row: of[1][rows[row]]  # noqa: E731
             return image_split(labels, kept, file, lambda row: f"image {file(row)}", part, _IMAGE)
 
         splits, size = {part: split(part) for part in lists}, self.classes_per_draw
@@ -85,21 +84,9 @@ class DomainNet:
         return Outline(examples, 345, ExampleSpec((_IMAGE,) * len(seen)))
 
 
-def _read_lists(root: Path, domains: Sequence[str]) -> tuple[tuple[str, ...], dict[str, Images]]:
-    """Class names and the lists of a folder; `ValueError` if something is missing, or a line is not PATH NUMBER, points
-    outside the folder, or gives a class another number than an earlier line."""
-    if len(set(domains)) != len(domains) or not domains:
-        raise ValueError(f"domains must be different names, got {', '.join(domains) or 'none'}")
-    numbers: dict[str, int] = {}
-    lists = {f"{d}/{part}": _read_list(root, f"{d}_{part}.txt", numbers) for d in domains for part in _LISTS}
-    names = tuple(sorted(numbers, key=numbers.__getitem__))
-    if absent := set(range(len(names))) - set(numbers.values()):
-        raise ValueError(f"the lists of {root} have no image of class {min(absent)}, but of later ones")
-    return names, lists
-
-
-def _read_list(root: Path, name: str, numbers: dict[str, int]) -> Images:
-    """The images of a list; adds its classes to `numbers`."""
+def _read_list(root: Path, name: str, numbers: dict[str, int]) -> tuple[np.ndarray, list[Path]]:
+    """The class numbers and files of a list; adds its classes to `numbers`. `ValueError` if a line is not PATH NUMBER,
+    points outside the folder, or gives a class another number than an earlier line."""
     if not (root / name).is_file():
         lists = ", ".join(sorted(path.name for path in root.glob("*_*.txt"))) or "no lists"
         raise ValueError(f"{root} lacks {name}; it has {lists}")

@@ -66,14 +66,8 @@ def numbers(
 ) -> tuple[np.ndarray, list[str]]:
     """(n, d) float64 of a table, and a name for each of the d columns; texts become a column `NAME=TEXT` for each text.
 
-    Args:
-      table: a DataFrame.
-      file: where it is from, for messages.
-      known: the names of the columns, where they were found before; empty: find them.
-      gaps: entries may be empty; otherwise only whole rows.
-
-    Raises:
-      ValueError: a text is not one of a few, or an entry is empty, with its line and column.
+    `known` are the names of the columns, where they were found before. With `gaps` entries may be empty, otherwise only
+    whole rows. `ValueError` with line and column if a text is not one of a few, or an entry is empty.
     """
     columns: dict[str, np.ndarray] = {}
     for name, values in table.items():

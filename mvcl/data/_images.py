@@ -254,10 +254,7 @@ def image_split(
     """A split of encoded images; decoded in memory if they have one size and fit.
 
     `name` names a row, and `origin` the split, in messages. Sizes that differ are None in `shape`; without it all
-    images are opened.
-
-    Raises:
-      ValueError: there is no image, or none can be opened.
+    images are opened. `ValueError` if there is no image, or none can be opened.
     """
     shape, side = (shape, 0) if shape else _shape_of(len(labels), encoded, name, origin)
 

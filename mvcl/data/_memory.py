@@ -35,12 +35,9 @@ def split_of_arrays(
     """Images, or views by name, as a split.
 
     Args:
-      given: images (n, H, W) or (n, H, W, C), uint8 or floating in [0, 1], or with `spec` a list of images of any
-        sizes; or views: a mapping of names, or a list, of arrays and DataFrames (n, ...), whose rows are the same
-        examples. A view that is None, and rows of NaN, are missing. Columns of a DataFrame go by their names, and one
-        of texts becomes a column of 0 and 1 for each text, as in `Tables`.
-      labels: (n,) class numbers or names; None: unlabelled.
-      mask: (n, k) bool, False where a view is missing; None: as the NaN say.
+      given, labels, mask: as in `mvcl.fit`; with `spec` also a list of images of any sizes, and a view that is None is
+        missing. Columns of a DataFrame go by their names, and one of texts becomes a column of 0 and 1 for each text,
+        as in `Tables`.
       spec: specification of the examples, where a network has been built for them.
       scaling: of the columns of tables (n, d): fitted here, one for all views or one for each; or as a split has it.
 

@@ -18,14 +18,9 @@ def new_rows(
 ) -> dict[str, Split]:
     """The split `all` of a table, an .npz file, an image or a folder of images; or the splits of a prepared folder.
 
-    Args:
-      source: of the run, whose options are kept; one without files reads a table, or images, as `spec` is.
-      path: the file or folder; of images any files below it, or one, whose label is the name of its folder.
-      spec, scaling: of the examples that the run was trained on.
-      names: of its classes; rows of other classes, or without, have the label -1.
-
-    Raises:
-      ValueError: nothing is there, or it has other views or images than the run.
+    `spec`, `scaling` and `names`, of classes, are the run's; rows of other classes, or without, have the label -1.
+    Of its source the options are kept; one without files reads a table, or images, as `spec` is: any files below the
+    path, or one, whose label is the name of its folder. `ValueError` if there are other views or images than the run's.
     """
     place = _buckets.local_copy(path)
     if not place.exists():

@@ -53,11 +53,9 @@ class ExampleSpec:
     given: bool = False
 
     def __post_init__(self) -> None:
-        if not self.shapes:
-            raise ValueError("shapes must have at least one array; got ()")
-        if len(self.view_names) not in (0, len(self.shapes)):
+        if not self.shapes or len(self.view_names) not in (0, len(self.shapes)):
             got = f"{self.view_names} and {self.shapes}"
-            raise ValueError(f"view_names must be () or one name for each of shapes; got {got}")
+            raise ValueError(f"view_names must be () or one name for each of shapes, at least one; got {got}")
         if self.given and any(None in shape for shape in self.shapes):
             raise ValueError(f"shapes of given views must be known; pad with NaN; got {self.shapes}")
         if not self.given and any(len(shape) != 3 or shape[2] is None for shape in self.shapes):
@@ -260,19 +258,15 @@ def in_memory(
 # Classes
 
 
-def class_list(classes: Sequence[str]) -> tuple[str, ...]:
-    """Class names: those given, or those in the bundled list or text file that a single entry names."""
-    if len(classes) != 1:
-        return tuple(classes)
-    bundled = resources.files("mvcl.data") / "classes" / f"{classes[0]}.txt"
-    file = bundled if bundled.is_file() else Path(classes[0])
-    lines = file.read_text().splitlines() if file.is_file() else classes
-    return tuple(line.strip() for line in lines if line.strip() and not line.startswith("#"))
-
-
 def keep(names: tuple[str, ...], classes: Sequence[str]) -> tuple[str, ...]:
-    """The names of the kept classes, in the order of the data; raises ValueError for an unknown name."""
-    wanted = class_list(classes)
+    """The names of the kept classes, in the order of the data; a single entry may name a bundled list or a text file.
+    `ValueError` for an unknown name."""
+    wanted = [*classes]
+    if len(wanted) == 1:
+        bundled = resources.files("mvcl.data") / "classes" / f"{wanted[0]}.txt"
+        file = bundled if bundled.is_file() else Path(wanted[0])
+        lines = file.read_text().splitlines() if file.is_file() else wanted
+        wanted = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
     if unknown := [name for name in wanted if name not in names]:
         near = hint(unknown[0], names) or f"it has {', '.join(names[:10])}"
         raise ValueError(f"data.classes: {unknown[0]!r} is not a class of the data; {near}")
@@ -382,11 +376,3 @@ PREPARERS: dict[str, Callable[[], type]] = {
     "transfer": lambda: data.PrepareTransfer,
 }
 """What `mvcl data prepare NAME` runs for data sets that tfds does not prepare."""
-
-
-def folder_name(source: Source) -> str:
-    """A name for folders of results on this source: its name in SOURCES, and the data set's own if it has one."""
-    kinds = [name for name, make in SOURCES.items() if type(make()) is type(source)]
-    kind = kinds[0] if kinds else type(source).__name__.lower()
-    own = vars(source).get("name")
-    return f"{kind}_{own}".replace("/", "_") if own else kind

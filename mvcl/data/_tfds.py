@@ -109,13 +109,12 @@ class Tfds:
 def prepare(name: str, directory: str | None = None) -> Path:
     """Write a data set, such as `cifar10`, as ArrayRecord files with tfds, and return its folder.
 
+    `ValueError` if the name is unknown, or TensorFlow is needed and not installed.
+
     Args:
       name: A tfds name such as cifar10 (these need the `tensorflow` extra); or eeg, sentiment or transfer, which
         have further options: `mvcl data prepare eeg --help`.
       directory: Root of the prepared data sets; None is TFDS_DATA_DIR or ~/tensorflow_datasets.
-
-    Raises:
-      ValueError: the name is unknown, or TensorFlow is needed and not installed.
     """
     _check_known(name)
     if (folder := _find_prepared(name, directory)) is not None:

@@ -11,7 +11,16 @@ from flax import nnx
 
 from mvcl import _checks, augment, losses, models
 from mvcl.losses import Operands
-from mvcl.methods._method import Batch, Inputs, Learner, LossAndMore, Module, Specification, key_of_batch
+from mvcl.methods._method import (
+    Batch,
+    DrawingLearner,
+    Inputs,
+    Learner,
+    LossAndMore,
+    Module,
+    Specification,
+    key_of_batch,
+)
 from mvcl.methods._multi_encoder import of_each_view, separate
 from mvcl.methods._objective import OfViews
 
@@ -96,7 +105,7 @@ class FusedNetworks(nnx.Module):
         return z.reshape((*there.shape[:2], -1))
 
 
-class FusedLearner(Learner):
+class FusedLearner(DrawingLearner):
     one_encoder = False
     has_level = False  # random views have no fusion of them
 
@@ -111,12 +120,8 @@ class FusedLearner(Learner):
         self.dimension = self.abstract.head.features
 
     def init(self, key: jax.Array) -> tuple[Any, Any]:
-        params, network = super().init(key)
-        draws = jax.random.key_data(jax.random.fold_in(key, 1))
-        return params, {"network": network, "key": draws, "progress": jnp.zeros(())}
-
-    def network(self, params: Any, statistics: Any) -> Any:
-        return self.merge(params, statistics["network"])
+        params, statistics = super().init(key)
+        return params, statistics | {"progress": jnp.zeros(())}
 
     def after(self, params: Any, statistics: Any, progress: jax.Array) -> Any:
         return {**statistics, "progress": jnp.asarray(progress, jnp.float32)}

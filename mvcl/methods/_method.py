@@ -258,6 +258,21 @@ class Learner(Module):
         return ()
 
 
+class DrawingLearner(Learner):
+    """A method that draws numbers: statistics are those of the `network`, and a `key`, see `key_of_batch`."""
+
+    def init(self, key: jax.Array) -> tuple[Any, Any]:
+        params, network = super().init(key)
+        return params, {"network": network, "key": jax.random.key_data(jax.random.fold_in(key, 1))}
+
+    def network(self, params: Any, statistics: Any) -> Any:
+        return self.merge(params, statistics["network"])
+
+    def start_from(self, params: Any, statistics: Any, encoder: Any) -> tuple[Any, Any]:
+        params, network = super().start_from(params, statistics["network"], encoder)
+        return params, {**statistics, "network": network}
+
+
 @runtime_checkable
 class Method(Protocol):
     """A training method: a frozen dataclass of options."""

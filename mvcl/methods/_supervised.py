@@ -12,6 +12,7 @@ from flax import nnx
 from mvcl import _checks, augment, models
 from mvcl.methods._method import (
     Batch,
+    DrawingLearner,
     Inputs,
     Learner,
     LossAndMore,
@@ -73,7 +74,7 @@ class Supervised:
         return SupervisedLearner(spec, self)
 
 
-class SupervisedLearner(Learner):
+class SupervisedLearner(DrawingLearner):
     has_level = False
 
     def __init__(self, spec: Specification, options: Supervised) -> None:
@@ -84,13 +85,6 @@ class SupervisedLearner(Learner):
         self.dimension = networks.head.in_features
         self.one_encoder = not spec.given
         self.outputs = outputs(e.features for e in networks.encoder) if spec.given else ("encoder", "head")
-
-    def init(self, key: jax.Array) -> tuple[Any, Any]:
-        params, network = super().init(key)
-        return params, {"network": network, "key": jax.random.key_data(jax.random.fold_in(key, 1))}
-
-    def network(self, params: Any, statistics: Any) -> Labelled:
-        return self.merge(params, statistics["network"])
 
     def loss(self, params: Any, statistics: Any, batch: Batch, objective: OfViews) -> LossAndMore:
         net, options, inputs = self.network(params, statistics), self.options, batch.inputs
@@ -120,10 +114,6 @@ class SupervisedLearner(Learner):
         net = models.eval_view(self.network(params, statistics))
         z = self._encoded(net, inputs)
         return net.head(z.astype(jnp.float32)) if output == "head" else z
-
-    def start_from(self, params: Any, statistics: Any, encoder: Any) -> tuple[Any, Any]:
-        params, network = super().start_from(params, statistics["network"], encoder)
-        return params, {**statistics, "network": network}
 
     def _encoded(self, net: Labelled, inputs: Inputs) -> jax.Array:
         return side_by_side(net.encoder, inputs) if self.spec.given else net.encoder(inputs["images"])

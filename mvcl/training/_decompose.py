@@ -32,15 +32,8 @@ def decompose(
     Of method fused the features of several views are their fusion, of other methods those of each side by side. Rows
     without a label are left out.
 
-    Args:
-      run, state: as from `open_run`; the splits are those that the evaluation uses, usually train and test.
-      out: the .json file to write, and a .csv file beside it; None: none.
-      raw: probe the raw views too, where an example has at most 4,096 numbers.
-      examples: at most so many of a split, a fixed random sample.
-      probe, draws: as for `evaluation.decompose`.
-
-    Raises:
-      ValueError: the run has one view or draws its views from images, its data have no labels, or too few rows.
+    The splits are those that the evaluation uses; arguments are those of `mvcl decompose`. `ValueError` if the run has
+    one view or draws its views from images, its data have no labels, or too few rows.
     """
     spec, protocol = run.outline.spec, run.config.evaluation
     if not spec.given or len(spec.shapes) < 2:

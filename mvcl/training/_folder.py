@@ -235,6 +235,7 @@ class Checkpoints:
         with `step`, this one only; `DamagedCheckpoints` if none can be read. `like` is a tree of `jax.ShapeDtypeStruct`
         with shardings, which may be over other devices than the saved ones.
         """
+        damaged = self._place / "damaged"
         if not (steps := self.steps() if step is None else [step]):
             return None
         for candidate in reversed(steps):
@@ -248,8 +249,14 @@ class Checkpoints:
                 earlier = [s for s in steps if s < candidate]
                 instead = f"falling back to step {earlier[-1]}" if earlier else "there is no earlier one"
                 _progress.line(f"checkpoint of step {candidate} is damaged ({reason}); {instead}")
-                self._set_aside(candidate)
-        damaged = self._folder / "damaged"
+                if jax.process_index() == 0:
+                    damaged.mkdir(exist_ok=True)
+                    if _buckets.is_remote(damaged):
+                        (damaged / ".keep").write_text("")  # a bucket has no folder without an object
+                    (self._place / str(candidate)).rename(damaged / f"{candidate}-{time.time_ns()}")
+                if jax.process_count() > 1:
+                    multihost_utils.sync_global_devices(f"damaged {candidate}")
+                self._manager.reload()
         what = f"none of the checkpoints in {self._folder} can be read; they are in {damaged}"
         raise DamagedCheckpoints(f"{what}. Restore the folder from a copy, or start in another --workdir")
 
@@ -263,18 +270,6 @@ class Checkpoints:
         if np.asarray(_digest(state)).tolist() != record["digest"]:
             raise ValueError("its arrays differ from those that were saved")
         return state, record
-
-    def _set_aside(self, step: int) -> None:
-        """Move a damaged checkpoint to `damaged/` for inspection."""
-        if jax.process_index() == 0:
-            damaged = self._place / "damaged"
-            damaged.mkdir(exist_ok=True)
-            if _buckets.is_remote(damaged):
-                (damaged / ".keep").write_text("")  # a bucket has no folder without an object
-            (self._place / str(step)).rename(damaged / f"{step}-{time.time_ns()}")
-        if jax.process_count() > 1:
-            multihost_utils.sync_global_devices(f"damaged {step}")
-        self._manager.reload()
 
 
 @contextmanager

@@ -65,18 +65,11 @@ def geometry(
     examples: int = 10_000,
     reading: data.Reading | None = None,
 ) -> RunGeometry:
-    """Embed each view of the examples of a split, at encoder and head, and measure the embeddings.
+    """Embed each view of the examples of a split, at encoder and head, and measure the embeddings: `mvcl geometry`.
 
-    Given views have one embedding at a head that takes them together, as that of method supervised. `ValueError` if
-    there is no such split, no images to draw views of, or too few examples.
-
-    Args:
-      run, state: as from `open_run`.
-      out: the .json file to write; None: none.
-      split: its name; None: the last that the evaluation uses, usually `test`.
-      views: random views of each image, drawn by the policies of training; None: the config's k.
-      examples: at most so many examples, a fixed random sample.
-      reading: unreadable examples that may be left out; None: as many as train.corrupt_limit.
+    Given views have one embedding at a head that takes them together, as that of method supervised. `reading` has the
+    unreadable examples that may be left out; None: as many as train.corrupt_limit. `ValueError` if there is no such
+    split, no images to draw views of, or too few examples.
     """
     split = ("test", *run.config.evaluation.splits(tuple(run.splits)))[-1] if split is None else split
     reading = data.Reading(run.config.train.corrupt_limit) if reading is None else reading
@@ -120,17 +113,10 @@ def embed(
     views: int = 0,
     centres: np.ndarray | None = None,
 ) -> tuple[tuple[int, ...], list[evaluation.Result]]:
-    """Write features, labels, class names, ids (or files, or rows) and, if views are missing, `present` of a split as
-    .npz, and the measures of the features beside it as .json.
+    """Write the features of a split, those that run.config.evaluation.features names, as `mvcl embed` does.
 
-    Args:
-      run, state: as from `open_run`; the features are the output that run.config.evaluation.features names.
-      split, out: its name, and the .npz file.
-      views: 0 for a vector of each example, as evaluated; else random views of an image, by the policies of training.
-      centres: (c, d) of clusters; the file then has the nearest of each row, `clusters`.
-
-    Returns:
-      The shape of the features, (n, d) or (n, views, d), and the means of `evaluation.geometry` over the views.
+    `centres` (c, d) are those of clusters, and the file then has the nearest of each row. Returns the shape of the
+    features, (n, d) or (n, views, d), and the means of `evaluation.geometry` over the views.
     """
     if views < 0:
         raise ValueError(f"--views must be at least 0, got {views}")

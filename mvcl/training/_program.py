@@ -52,10 +52,6 @@ class Program:
     restart: Callable[[State, tuple[str, ...]], State]
 
 
-def _on_cpu(mesh: Mesh) -> bool:
-    return bool(mesh.devices.flat[0].platform == "cpu")
-
-
 def evaluated(state: State) -> tuple[Any, Any]:
     """Parameters and statistics to evaluate: the moving average of the parameters if there is one."""
     return state.get("ema", state["params"]), state["statistics"]
@@ -94,7 +90,8 @@ def build(config: Config, outline: data.Outline) -> Program:
 def _built(config: Config, outline: data.Outline, mesh: Mesh) -> Program:
     """`build` for any seed, which `init` and `views` take as their first argument."""
     n, k, train, spec = config.examples, config.views.k, config.train, outline.spec
-    learner = learner_of(config, outline, mesh.devices.flat[0].platform)
+    platform = mesh.devices.flat[0].platform
+    learner = learner_of(config, outline, platform)
     learner.last_batch &= outline.examples % n != 1  # one example has no negatives
     rows = rows_per_device(config, outline.examples, mesh, learner)
     steps_per_epoch = data.epoch_steps(outline.examples, n, last_batch=learner.last_batch)
@@ -141,7 +138,7 @@ def _built(config: Config, outline: data.Outline, mesh: Mesh) -> Program:
             step,
             donate_argnums=0,
             out_shardings=(sharding, replicated),
-            compiler_options=_REMAT if train.remat != "none" and _on_cpu(mesh) else None,
+            compiler_options=_REMAT if train.remat != "none" and platform == "cpu" else None,
         ),
         views=jax.jit(draw),
         apply=apply,

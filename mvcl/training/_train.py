@@ -177,14 +177,8 @@ def traced(folder: Path, steps: int, step: int, last: int) -> Iterator[Hook]:
 def finetune_config(run: Path, source: data.Source | None = None, replicas: int = 8) -> Config:
     """The default config of `mvcl finetune`: train the encoder and a new linear layer on labelled images.
 
-    Shidani 2024, Table 2, the recipe of its transfer results (Table 3). Of several values there these are learning rate
-    1e-3 of {1e-4, 1e-3, 1e-3}, batch 1024 of {384, 1024} and 300 epochs of {300, 1000, 2000, 4000}; the text has 4000
-    epochs for Aircraft and 1e-4 for Caltech-101. The table has the names of DeiT (Touvron et al. 2021, Table 9), so
-    operations, and alphas of Beta distributions printed as "prob.", are those of DeiT's code, by inference.
-
-    k is the number of repeated augmentations: a batch has train.batch_size images and k views of each, 1024 in all. An
-    epoch shows each of the N images k times, in N / 512 steps. In DeiT's code (RASampler, with 3 repeats) it has N
-    views: its 300 epochs are 150 of ours. The paper does not say which epoch it means.
+    Shidani 2024, Table 2; docs/papers/shidani.md says which of its values these are. k is the number of repeated
+    augmentations: a batch has train.batch_size images and k views of each, and an epoch shows each image k times.
 
     Args:
       run: folder of the run whose encoder is fine-tuned.
