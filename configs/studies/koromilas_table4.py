@@ -5,7 +5,10 @@ data prepare sentiment` (docs/how_to/data.md). Small: the six tables of handwrit
 """
 
 import dataclasses
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,8 @@ import _rows
 import numpy as np
 
 from mvcl import data as sources
-from mvcl import evaluation, methods, models, studies, training
+from mvcl import evaluation, methods, metrics, models, studies, training
+from mvcl.evaluation import Result
 from mvcl.studies import SEEDS, Cell, Claim, Measure, Study, Values, changed, trained
 from mvcl.training import AdamW, Checkpoint, Config, Train
 
@@ -95,6 +99,55 @@ class TunedRate:
         return found
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SingleViews(evaluation.Evaluation):
+    """k-NN and few labels of given views that are all there: side by side, each alone (means over views), and across
+    views, whose neighbours are another view's (mean over ordered pairs). Features are of each view, side by side."""
+
+    draws: int = 3
+    """Draws of labels."""
+
+    def measure_raw(self, features: Mapping[str, Any], splits: Mapping[str, sources.Split]) -> list[Result]:
+        return self.measure(features, splits, raw=True)
+
+    def measure(
+        self, features: Mapping[str, Any], splits: Mapping[str, sources.Split], *, raw: bool = False
+    ) -> list[Result]:
+        spec, classes = splits["train"].spec, len(splits["train"].class_names)
+        ends = np.cumsum([math.prod(shape) for shape in spec.shapes])[:-1]
+        y, answers, count = splits["train"].labels, splits["test"].labels, len(spec.shapes)
+        split = partial(np.split, indices_or_sections=ends if raw else count, axis=1)
+        train, test = split(features["train"]), split(features["test"])
+
+        def nearest(x: np.ndarray, z: np.ndarray) -> float:
+            found = metrics.weighted_knn(x, y, z, num_classes=classes, k=min(10, len(x)))
+            return float(np.mean(np.asarray(found) == answers))
+
+        def few(x: np.ndarray, z: np.ndarray) -> float:
+            given: Any = {
+                "num_classes": classes,
+                "labels_per_class": 10,
+                "draws": self.draws,
+                "seed": self.seed,
+            }
+            return float(evaluation.few_label_probe((x, y), (z, answers), **given).mean())
+
+        votes = "test accuracy of a vote of 10 neighbours by cosine"
+        labels = f"logistic regression on few labels, mean of {self.draws} draws (seed {self.seed})"
+        results = []
+        for name, measured, how in (("k-NN", nearest, votes), ("10 labels/class", few, labels)):
+            alone = float(np.mean([measured(x, z) for x, z in zip(train, test)]))
+            results += [
+                Result(f"all views {name}", measured(features["train"], features["test"]), None, how),
+                Result(f"one view {name}", alone, None, f"{how}, of one view, mean over {count} views"),
+            ]
+        pairs = list(permutations(range(count), 2))
+        same = len({x.shape[1] for x in train}) == 1
+        across = float(np.mean([nearest(train[l], test[m]) for l, m in pairs])) if same else None
+        how = f"{votes}, training rows of one view and test rows of another, mean over {len(pairs)} pairs"
+        return [*results, Result("across views k-NN", across, None, how)]
+
+
 def paper(seeds: int = 3, *, accuracy: str = "accuracy positive") -> Study:
     """CMU-MOSEI and CH-SIMS; `seeds` trainings of each cell at each learning rate.
 
@@ -139,7 +192,7 @@ def small(seeds: int = SEEDS, *, data: Path) -> Study:
         optimizer=AdamW(learning_rate=2e-3, weight_decay=1e-4),
         train=Train(steps=300, batch_size=256, evaluate_every=0, log_every=6, precision="float32"),
         checkpoint=Checkpoint(every_steps=1000, keep=1),
-        evaluation=evaluation.SingleViews(features="head", baselines=False),
+        evaluation=SingleViews(features="head", baselines=False),
     )
     objectives = _koromilas.objectives()
     every = [trained({"method": name}, base, {"objective": loss}) for name, loss in objectives.items()]

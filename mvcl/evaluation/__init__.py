@@ -7,7 +7,7 @@ from mvcl import _lazy
 if TYPE_CHECKING:
     from mvcl.evaluation._channels import ChannelProbe, Channels, channel_probe
     from mvcl.evaluation._classification import Classification, LinearProbe, sgd_probe, shuffled
-    from mvcl.evaluation._clustering import Clustering, SingleViews, cluster_scores
+    from mvcl.evaluation._clustering import Clustering, cluster_scores
     from mvcl.evaluation._decomposition import Decomposition, Estimate, decompose, subsets
     from mvcl.evaluation._domains import Domains, Transfer, domain_transfer, transfer_table
     from mvcl.evaluation._evaluation import (

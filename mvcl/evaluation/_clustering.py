@@ -1,10 +1,9 @@
-"""Protocols of clusters: agreement of K-means with the classes, of all views and of single views."""
+"""The protocol of clusters: agreement of K-means with the classes, of all views and of single views."""
 
 import dataclasses
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from itertools import permutations
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,7 +13,6 @@ import pandas as pd
 from mvcl import _checks, _files, data, evaluation, metrics
 from mvcl._progress import track
 from mvcl.evaluation._evaluation import Arrays, Augmented, Evaluation, Result, Rows, Splits, averaged
-from mvcl.evaluation._probe import few_label_probe
 
 MEASURES: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
     "ACC": metrics.clustering_accuracy,
@@ -208,80 +206,3 @@ def view_features(features: np.ndarray, split: data.Split, *, raw: bool = False)
     there = np.ones((len(features), len(names)), bool) if present is None else present
     rows = [np.flatnonzero(here) for here in there.T]
     return {name: (here, block[here]) for name, here, block in zip(names, rows, blocks)}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SingleViews(Evaluation):
-    """k-NN, few-label probes and K-means on given views: on all views side by side, and on each view alone.
-
-    The results of one view are means over the views: what is known of an example of which one view is there. Across
-    views, the neighbours of one view's rows are searched among another view's, mean over the ordered pairs of views:
-    features of a common space are needed, and for raw tables of different widths it is not measured. The features are
-    those of an encoder for each view, side by side; a missing view's rows are left out where the view is alone.
-    """
-
-    knn_k: int = 10
-    """Neighbours of the weighted k-NN."""
-    knn_temperature: float = 0.07
-    """Temperature of the k-NN's weights e^{cos / temperature}."""
-    labels_per_class: tuple[int, ...] = (1, 5, 10)
-    """Labels per class of the few-label probes."""
-    draws: int = 3
-    """Draws of labels to average each few-label probe over."""
-    starts: int = 5
-    """k-means++ starts of the one K-means run, on the test split."""
-
-    def check(self, splits: Splits) -> None:
-        train = splits["train"]
-        if len(train.class_names) < 2 or not train.spec.view_names:
-            names = ", ".join(train.spec.view_names) or "none"
-            got = f"{len(train.class_names)} classes and the views {names}"
-            raise ValueError(f"evaluation:single_views needs classes and views with names, got {got}")
-
-    def measure_raw(self, features: Arrays, splits: Splits) -> list[Result]:
-        return self.measure(features, splits, raw=True)
-
-    def measure(self, features: Arrays, splits: Splits, *, raw: bool = False) -> list[Result]:
-        """Results "all views NAME", "one view NAME" and "across views k-NN"; NAME as in `evaluation:classification` and
-        `evaluation:clustering`."""
-
-        def rows(name: str) -> list[Rows]:
-            x, every = features[name], splits[name].labels
-            views = view_features(x, splits[name], raw=raw).values()
-            return [(x, every), *((of, every[here]) for here, of in views)]
-
-        together, *each = zip(rows("train"), rows("test"), strict=True)
-        classes = len(splits["train"].class_names)
-        few = f"logistic regression on few labels, mean of {self.draws} draws (seed {self.seed})"
-        k_means = f"K-means on the test rows, best of {self.starts} starts (seed {self.seed})"
-        names = {"k-NN": f"test accuracy of a vote of {self.knn_k} neighbours by cosine"}
-        names |= {f"{count} labels/class": few for count in self.labels_per_class}
-        names |= {"ACC": k_means, "NMI": k_means}
-        tracked = track([together, *each], "views", 1 + len(each), "views")
-        found = [self._of(train, test, classes) for train, test in tracked]
-        results = []
-        for name, how in names.items():
-            results.append(Result(f"all views {name}", found[0][name], None, how))
-            mean = float(np.mean([values[name] for values in found[1:]]))
-            how = f"{how}, of one view, mean over {len(each)} views"
-            results.append(Result(f"one view {name}", mean, None, how))
-        name, across = "across views k-NN", list(permutations(each, 2))
-        if len({x.shape[1] for (x, _), _ in each}) > 1:
-            return [*results, Result(name, None, None, "not measured: the views have different widths")]
-        mean = float(np.mean([self._knn(train, test, classes) for (train, _), (_, test) in across]))
-        how = f"{names['k-NN']}, training rows of one view and test rows of another, mean over {len(across)} pairs"
-        return [*results, Result(name, mean, None, how)]
-
-    def _of(self, train: Rows, test: Rows, classes: int) -> dict[str, float]:
-        found = {"k-NN": self._knn(train, test, classes)}
-        given: dict[str, Any] = {"num_classes": classes, "draws": self.draws, "seed": self.seed}
-        for count in self.labels_per_class:
-            accuracies = few_label_probe(train, test, labels_per_class=count, **given)
-            found[f"{count} labels/class"] = float(accuracies.mean())
-        scores = cluster_scores(*test, classes, runs=1, starts=self.starts, seed=self.seed)
-        return found | {name: float(scores[name].mean()) for name in ("ACC", "NMI")}
-
-    def _knn(self, train: Rows, test: Rows, classes: int) -> float:
-        options: Any = {"k": min(self.knn_k, len(train[0])), "temperature": self.knn_temperature}
-        voted = metrics.weighted_knn(*train, test[0], num_classes=classes, **options)
-        return float(np.mean(np.asarray(voted) == test[1]))

@@ -241,6 +241,5 @@ EVALUATIONS: dict[str, Callable[[], Evaluation]] = {
     "predictions": lambda: evaluation.Predictions(),
     "regression": lambda: evaluation.Regression(),
     "retrieval": lambda: evaluation.Retrieval(),
-    "single_views": lambda: evaluation.SingleViews(),
 }
 """Protocols by the names that `evaluation:NAME` chooses."""

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mvcl import studies, training
+from mvcl import data, studies, training
 
 sentiment = training.config_module(studies.find("koromilas_table4"))
 variance = training.config_module(studies.find("shidani_variance"))
@@ -117,3 +117,21 @@ def test_measures_over_time_by_hand(tmp_path, monkeypatch):
     assert found["1-4 loss left"] == pytest.approx((1 + 0.75 + 0) / 3)
     assert found["1-5 loss left"] == pytest.approx(1 / 3)
     assert found["lag"] == pytest.approx(0.75 / 3)
+
+
+@pytest.mark.parametrize("one_tells", [False, True])
+def test_single_views_by_hand(one_tells):
+    """The second view is the first's negative, or tells nothing."""
+    labels = np.arange(40) % 2
+    empty = (np.zeros((40, 2), np.float32),) * 2
+    split = data.in_memory(empty, labels, ("a", "b"), view_names=("first", "second"), given=True)
+    tells = np.where(labels == 1, 1.0, -1.0)[:, None] * np.array([[1.0, 0.5]])
+    other = np.ones_like(tells) + 1e-3 * np.random.default_rng(0).normal(size=tells.shape)
+    x = np.concatenate([tells, other if one_tells else -tells], axis=1).astype(np.float32)
+    results = sentiment.SingleViews(draws=1).measure(
+        {"train": x, "test": x}, dict.fromkeys(("train", "test"), split)
+    )
+    found = {result.name: result.value for result in results}
+    assert found["all views k-NN"] == found["all views 10 labels/class"] == 1
+    assert (found["one view k-NN"] < 0.95) == (found["one view 10 labels/class"] < 1) == one_tells
+    assert one_tells or (found["one view k-NN"], found["across views k-NN"]) == (1, 0)
