@@ -28,7 +28,6 @@ if TYPE_CHECKING:
         Regression,
         mae_probe,
         regression_measures,
-        sentiment_regression,
     )
     from mvcl.evaluation._retrieval import Retrieval
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -15,12 +15,9 @@ import optax
 from mvcl import _checks, _files
 from mvcl._progress import during
 from mvcl.evaluation._evaluation import Arrays, Augmented, Evaluation, Result, Rows, Splits, averaged
-from mvcl.evaluation._probe import descend, deviations
+from mvcl.evaluation._probe import descend
 
 _ERRORS = ("MAE", "validation MAE")  # less is better
-PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
-Linear = tuple[np.ndarray, np.ndarray]
-"""(candidates, layers, d) weights and (candidates, layers) biases."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -80,16 +77,35 @@ def mae_probe(
     Raises:
       ValueError: shapes do not fit, something is not finite, an option is invalid, or there is nothing to hold out.
     """
-    rates = np.asarray(probe.learning_rates, np.float32)
+    splits, rates = _checked(train, test, valid), np.asarray(probe.learning_rates, np.float32)
+    (x, y), (features, answer), held = splits["train"], splits["test"], splits.get("valid")
+    where = "the only one"
+    if len(rates) > 1:
+        fitted, chosen_by, where = (x, y), held, "a held-out fifth of it"
+        if chosen_by is not None:
+            where = f"the {len(chosen_by[0])} rows of the validation split"
+        else:
+            of_row = np.arange(len(x)) if groups is None else np.unique(groups, return_inverse=True)[1]
+            if of_row.shape != (len(x),):
+                raise ValueError(f"groups must be ({len(x)},), one per training row, got {of_row.shape}")
+            if (count := int(of_row.max()) + 1) < 5:
+                raise ValueError(f"5 groups or rows are needed to hold out a fifth, got {count}")
+            out = np.isin(of_row, np.random.default_rng(seed).permutation(count)[: count // 5])
+            fitted, chosen_by = (x[~out], y[~out]), (x[out], y[out])
+            where += "" if groups is None else ", by whole groups"
+        weights, biases = jax.device_get(_layers(probe, *fitted, rates, seed))
+        errors = np.abs(weights @ chosen_by[0].T + biases[..., None] - chosen_by[1]).mean((1, 2))
+        rates, where = rates[[errors.argmin()]], f"chosen by MAE on {where}"
+    found = []
+    for w, b in zip(*(of[0].astype(np.float64) for of in jax.device_get(_layers(probe, x, y, rates, seed)))):
+        found.append(regression_measures(features @ w + b, answer))
+        if held is not None:
+            found[-1]["validation MAE"] = float(np.abs(held[0] @ w + b - held[1]).mean())
     how = (
-        f"mean of {probe.layers} linear layers on {len(train[1])} scores, AdamW on the mean absolute error, "
-        f"{probe.epochs} epochs, learning rate {{}}, {len(test[1])} test rows"
+        f"mean of {probe.layers} linear layers on {len(y)} scores, AdamW on the mean absolute error, "
+        f"{probe.epochs} epochs, learning rate {where}, {len(answer)} test rows"
     )
-
-    def fit(x: np.ndarray, y: np.ndarray, rates: np.ndarray) -> Linear:
-        return jax.device_get(_layers(probe, x, y, rates, seed))
-
-    return _regression(fit, rates, _checked(train, test, valid), groups, seed, how)
+    return _results(found, how)
 
 
 @partial(jax.jit, static_argnums=(0, 4))
@@ -172,67 +188,6 @@ def regression_measures(predictions: np.ndarray, targets: np.ndarray) -> dict[st
     return found
 
 
-def sentiment_regression(
-    train: Rows, test: Rows, *, valid: Rows | None = None, groups: np.ndarray | None = None, seed: int = 0
-) -> list[Result]:
-    """Ridge regression of a score from frozen features; MAE, Pearson correlation, binary accuracy and F1.
-
-        minimises  mean_i (x_i w + b - y_i)² + penalty ||w||²
-
-    Features are standardised by the training split. The penalty is chosen as the learning rate of `mae_probe`, which
-    has the same arguments, results and errors.
-    """
-    from sklearn.linear_model import Ridge  # its import takes a second
-
-    def fit(x: np.ndarray, y: np.ndarray, penalties: np.ndarray) -> Linear:
-        fits = [Ridge(alpha=len(x) * penalty, solver="svd").fit(x, y) for penalty in penalties]
-        return np.stack([[of.coef_] for of in fits]), np.stack([[of.intercept_] for of in fits])
-
-    splits = _checked(train, test, valid)
-    scale = deviations(splits["train"][0])
-    splits = {name: (x / scale, y) for name, (x, y) in splits.items()}
-    how = (
-        f"ridge regression on {len(train[1])} scores, features standardised by the training split, penalty {{}}, "
-        f"{len(test[1])} test rows"
-    )
-    return _regression(fit, np.asarray(PENALTIES), splits, groups, seed, how)
-
-
-def _regression(
-    fit: Callable[[np.ndarray, np.ndarray, np.ndarray], Linear],
-    candidates: np.ndarray,
-    splits: Mapping[str, Rows],
-    groups: np.ndarray | None,
-    seed: int,
-    how: str,
-) -> list[Result]:
-    """Results of the layers of the best candidate; `fit` has the layers of each, `how` a place for its origin."""
-    (x, y), (features, answer), valid = splits["train"], splits["test"], splits.get("valid")
-    where = "the only one"
-    if len(candidates) > 1:
-        fitted, held, where = (x, y), valid, "a held-out fifth of it"
-        if held is not None:
-            where = f"the {len(held[0])} rows of the validation split"
-        else:
-            of_row = np.arange(len(x)) if groups is None else np.unique(groups, return_inverse=True)[1]
-            if of_row.shape != (len(x),):
-                raise ValueError(f"groups must be ({len(x)},), one per training row, got {of_row.shape}")
-            if (count := int(of_row.max()) + 1) < 5:
-                raise ValueError(f"5 groups or rows are needed to hold out a fifth, got {count}")
-            out = np.isin(of_row, np.random.default_rng(seed).permutation(count)[: count // 5])
-            fitted, held = (x[~out], y[~out]), (x[out], y[out])
-            where += "" if groups is None else ", by whole groups"
-        weights, biases = fit(*fitted, candidates)
-        errors = np.abs(weights @ held[0].T + biases[..., None] - held[1]).mean((1, 2))
-        candidates, where = candidates[[errors.argmin()]], f"chosen by MAE on {where}"
-    found = []
-    for w, b in zip(*(of[0].astype(np.float64) for of in fit(x, y, candidates))):
-        found.append(regression_measures(features @ w + b, answer))
-        if valid is not None:
-            found[-1]["validation MAE"] = float(np.abs(valid[0] @ w + b - valid[1]).mean())
-    return _results(found, how.format(where))
-
-
 def _checked(train: Rows, test: Rows, valid: Rows | None) -> dict[str, Rows]:
     """Features and targets of each split in float64."""
     found = {}
@@ -259,7 +214,7 @@ def _with_validation(available: Sequence[str]) -> tuple[str, ...]:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Regression(Evaluation):
     """Regression of a score, such as sentiment, from frozen features by a linear layer: MAE, correlation, binary
-    accuracy and F1; and the MAE of a ridge regression, which has no learning rate and no initial weights."""
+    accuracy and F1."""
 
     probe: MaeProbe = dataclasses.field(default_factory=MaeProbe)
     """The linear layer and its training."""
@@ -274,13 +229,9 @@ class Regression(Evaluation):
 
     def measure(self, features: Arrays, splits: Splits) -> list[Result]:
         rows = {name: (features[name], splits[name].labels) for name in features}
-        given = rows["train"], rows["test"]
-        held: Any = {"valid": rows.get("valid"), "groups": splits["train"].groups, "seed": self.seed}
+        options: Any = {"valid": rows.get("valid"), "groups": splits["train"].groups, "seed": self.seed}
         with during("linear layers"):
-            layers = mae_probe(*given, probe=self.probe, **held)
-        with during("ridge regression"):
-            closed, *_ = sentiment_regression(*given, **held)
-        return [*layers, dataclasses.replace(closed, name="MAE, ridge")]
+            return mae_probe(rows["train"], rows["test"], probe=self.probe, **options)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
