@@ -114,7 +114,7 @@ class SingleViews(evaluation.Evaluation):
         self, features: Mapping[str, Any], splits: Mapping[str, sources.Split], *, raw: bool = False
     ) -> list[Result]:
         spec, classes = splits["train"].spec, len(splits["train"].class_names)
-        ends = np.cumsum([math.prod(shape) for shape in spec.shapes])[:-1]
+        ends = np.cumsum([math.prod(size or 0 for size in shape) for shape in spec.shapes])[:-1]
         y, answers, count = splits["train"].labels, splits["test"].labels, len(spec.shapes)
         split = partial(np.split, indices_or_sections=ends if raw else count, axis=1)
         train, test = split(features["train"]), split(features["test"])

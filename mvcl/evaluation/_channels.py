@@ -52,8 +52,7 @@ def channel_probe(
         logits = W^T (Σ_c a_c x_c + a_0) + b
 
     Cross-entropy; a, a_0, W, b start uniform in ±1/sqrt(inputs), as PyTorch's linear layers. Piran 2024, Section 4.3
-    and Appendix B, after Brüsch 2023; github.com/theabrusch/Multiview_TS_SSL, src/multiview.py. There the frozen
-    encoder keeps its dropout while the classifier is trained; here features are fixed.
+    and Appendix B, after Brüsch 2023, whose code keeps the encoder's dropout; here features are fixed.
 
     Args:
       train: (n, c, d) features of c channels, and (n,) integer labels in [0, num_classes).

@@ -29,9 +29,8 @@ class LinearProbe:
     """A linear layer trained by SGD on the frozen features of all training labels.
 
     Cross-entropy; zero initial weights; the weight decay is part of the gradient, of weights and biases; features are
-    not scaled. Several learning rates are trained side by side on the same batches. Their test accuracies are all
-    reported, and the highest is reported as the probe's: as in the papers, whose data sets have no validation split,
-    the choice uses the test labels, so it is optimistic by a little. One learning rate chooses nothing.
+    not scaled. Several learning rates are trained side by side on the same batches; all test accuracies are reported,
+    and the highest as the probe's: as in the papers the choice uses the test labels, so it is optimistic by a little.
     """
 
     learning_rates: tuple[float, ...] = (0.1,)
@@ -54,11 +53,10 @@ class LinearProbe:
     """Epochs of `decay=steps`, counted from 0, at whose start the learning rate falls to a tenth."""
     augment: bool = True
     """Encode the training split again in every epoch, under random resized crops (a share 0.08 to 1 of the area) and
-    flips (with the probability of the first view's policy), normalised as in training. False: one feature vector per
-    image, of the evaluation policy."""
+    flips (with the probability of the first view's policy). False: one feature vector of each image."""
     crop_padding: int = 0
-    """With augment: instead of resized crops, crops of the image's size after its borders are reflected by this many
-    pixels, 4 in Koromilas 2025's code for CIFAR. 0: resized crops."""
+    """With augment: crops of the image's size after its borders are reflected by this many pixels, 4 in the code of
+    Koromilas 2025 for CIFAR. 0: resized crops."""
     policy: Policy | None = None
     """With augment: this policy in place of crops and flips, at the size and with the normalisation of the evaluation;
     Jeon 2025's code for CIFAR-10 has jitter and grayscale too."""

@@ -91,15 +91,13 @@ def decompose(
         labels   I(S) = H(labels) - cross-entropy of a probe of S     scores   I(S) = -1/2 log2(1 - R²)
 
     on test rows, at least 0 and at least that of a part of S. Of labels it is a lower bound of the mutual information,
-    in expectation: what these probes read of these features. Of scores it is one if their law is normal, and exact if
-    all are jointly Gaussian. The parts are `metrics.information_parts` of these numbers: of labels BROJA, by the
-    probabilities of the probes, of scores the minimum mutual information; `metrics.information_bounds` need neither.
-    The parts are of what probes read: one that reads all views together better than each alone makes synergy. Compare
-    `linear` with `network`.
+    in expectation: what these probes read of these features. Of scores it is one if their law is normal. The parts are
+    `metrics.information_parts` of these numbers: of labels BROJA, by the probabilities of the probes, of scores the
+    minimum mutual information; `metrics.information_bounds` need neither. A probe that reads all views together better
+    than each alone makes synergy: compare `linear` with `network`.
 
     A probe is the better, on a held-out fifth of the training rows, of a regularised linear one and a network of two
-    layers. Intervals are those of bootstrap draws of the test rows, the same for all subsets, of estimates of parts 50
-    draws. They do not have the spread over training rows, and of a number near 0, which is cut there, they are rough.
+    layers. Intervals are those of bootstrap draws of the test rows, without the spread over training rows.
 
     Args:
       train, test: features (n, d) by the name of a view; and, by a tuple of names, of several views, where these are

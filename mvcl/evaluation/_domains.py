@@ -60,8 +60,7 @@ def domain_transfer(
     """Linear probes from one domain to another, and from all others to one. Piran 2024, Section 4.2 and Appendix B.
 
     The paper tests on the domain that pre-training has not seen: `test` then has that domain, and `train` the others.
-    Each classifier is that of `linear_probe`, with its penalty chosen on held-out rows of its training domains; no
-    data of the test domain are used.
+    Each classifier is that of `linear_probe`.
 
     Args:
       train: domain name to (n_s, d) features and (n_s,) labels of its training split; two domains at least.
@@ -104,9 +103,8 @@ class Domains(Evaluation):
 
     linear: LinearProbe | None = None
     """Train the classifiers by SGD, as in Piran 2024, Appendix B, instead of by logistic regression; of several
-    learning rates each has the one that `choose` says. Needs a held-out domain and the split `seen`, the
-    training images of all others. With augmentation only the trained encoder is probed, since every epoch encodes the
-    training images again."""
+    learning rates each has the one that `choose` says. Needs a held-out domain and the split `seen`, the training
+    images of all others. With augmentation only the trained encoder is probed."""
     choose: Literal["seen", "unseen"] = "seen"
     """Test images by which the learning rate of each classifier of `linear` is chosen: those of the domains that it is
     trained on, or those of the held-out one, an optimistic choice."""

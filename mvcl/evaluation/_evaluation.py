@@ -58,9 +58,8 @@ class Evaluation:
     scored: ClassVar[bool] = False
     """Whether `score` may return a number."""
     features: Literal["encoder", "head", "views", "head_views"] = "encoder"
-    """Output to evaluate: the encoder's (of given views, their mean; where each view has an encoder of its own, all
-    outputs concatenated), the projection head's, or the encoder's (views) or the head's (head_views) of each given
-    view, side by side."""
+    """Output to evaluate: the encoder's (of given views their mean; of an encoder for each view all side by side), the
+    projection head's, or the encoder's (views) or head's (head_views) of each given view, side by side."""
     batch_size: int = 512
     """Examples encoded at once, over all devices."""
     seed: int = 0
@@ -105,10 +104,7 @@ class Evaluation:
     def measure_trained(
         self, features: Arrays, splits: Splits, augmented: Augmented, folder: Path | None
     ) -> list[Result]:
-        """`measure` of the trained features, with results that need the training split under fresh augmentations.
-
-        Further files are written to `folder`, if there is one.
-        """
+        """`measure` of the trained features, with results of fresh augmentations; writes files to `folder`, if any."""
         return self.measure(features, splits)
 
     def measure_raw(self, features: Arrays, splits: Splits) -> list[Result]:
@@ -185,12 +181,11 @@ def encode(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Features of every row of the batches, in the order of the data index.
 
-    Every batch is padded to `batch_size` rows, so one program is compiled; the padding is dropped. A row that
-    appears twice is kept once.
+    Every batch is padded to `batch_size` rows, so one program is compiled. A row that appears twice is kept once.
 
     Args:
-      apply: pure function of inputs, arrays (b, ...), to features (b, d). `jax.tree_util.Partial(function, parameters)`
-        makes the parameters arguments of the compiled program, so that other values do not compile again.
+      apply: pure function of inputs, arrays (b, ...), to features (b, d). With `jax.tree_util.Partial(function,
+        parameters)` other parameters do not compile again.
       batches: mappings with "inputs", a pytree of arrays (b, ...), and "index" (b,), on the host, in any order. Each of
         several processes passes its own rows and the same number of batches, empty ones (b = 0) where it has fewer.
       batch_size: rows of a batch over all processes and devices; b is at most this, divided by the processes.

@@ -52,11 +52,8 @@ class Geometry:
 
     names: tuple[str, ...]
     rows: dict[str, dict[str, float]]
-    """Row name -> measure -> value: each view with its pairs; their mean; and all views as one set, whose uniformity is
-    that of one random view of each instance, so that no two vectors belong to one instance.
-
-    Views with embeddings of different lengths have no such set and no LiDAR, which needs two instances with all views;
-    on the line, where every vector is 1 or -1, there is no Wasserstein uniformity."""
+    """Row name -> measure -> value: each view with its pairs; their mean; and, of embeddings of one length, all views
+    as one set, whose uniformity is that of one random view of each instance."""
     spectra: dict[str, dict[str, Any]]
     """View, or all views -> number of "vectors", "dimension", "singular_values" (not centred) and "eigenvalues" of the
     covariance, both largest first."""

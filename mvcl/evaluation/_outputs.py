@@ -28,13 +28,9 @@ def outputs(
 ) -> np.ndarray:
     """(m, classes) log-probabilities or, without classes, (m,) scores of test rows.
 
-    Features are standardised by the training rows. The penalty of the linear probe has the least loss on the held-out
-    rows, where the network is stopped early; of both the better there is used, the linear one fitted again on all.
-
-    Args:
-      train: (n, d) float32 features, (n,) class numbers or scores, and (n,) bool, True for rows to hold out.
-      width: number of columns that features are filled up to by zeros, so that programs are compiled once for all.
-      probe: `linear`, `network`, or `best` of both.
+    The penalty of the linear probe has the least loss on the held-out rows, where the network is stopped early; of both
+    the better there is used, the linear one fitted again on all. `train` are (n, d) float32 features, (n,) class
+    numbers or scores, and (n,) bool, True for rows to hold out; features are filled up to `width` columns by zeros.
     """
     x, y, held = train
     mean, scale = x.mean(0), deviations(x)

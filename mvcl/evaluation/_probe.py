@@ -87,9 +87,8 @@ def few_label_probe(
     """(draws,) test accuracies of logistic regression on a few labels per class, one for every draw of labels.
 
     Minimises the loss of `linear_probe`. Features are centred and divided by one number, the root mean square length,
-    both of the whole training split (no labels needed). Dividing each feature by its deviation would amplify noise
-    and depend on the basis of the features. The penalty is fixed, so no further labels are needed to tune it: between
-    1e-3 and 1e-5 the accuracy changes by less than its deviation over draws, for pixels and for encoders.
+    both of the whole training split. The penalty is fixed: between 1e-3 and 1e-5 the accuracy changes by less than its
+    deviation over draws.
 
     Train and test are as for `linear_probe`; `seed` and the labels of train determine the draws, see `draw_labels`.
     """
@@ -113,8 +112,7 @@ def draw_labels(
 ) -> np.ndarray:
     """Training rows of a few-label probe: (draws, num_classes * labels_per_class), ordered by class.
 
-    A function of (seed, draw, labels) only, so all encoders use the same rows. A smaller `labels_per_class` uses the
-    first rows per class of a larger one, and more draws do not change the first ones.
+    A function of (seed, draw, labels) only, so all encoders use the same rows, fewer labels the first ones.
     """
     labels = np.asarray(labels)
     if labels_per_class < 1 or draws < 1:

@@ -22,12 +22,10 @@ _ERRORS = ("MAE", "validation MAE")  # less is better
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MaeProbe:
-    """A linear layer on frozen features, trained by AdamW on the mean absolute error; several are trained side by
-    side.
+    """Linear layers on frozen features, trained by AdamW on the mean absolute error.
 
-    Koromilas 2025, appendix E: 100 epochs, AdamW, three layers whose measures are averaged. The paper's three learning
-    rates are those of pre-training. It gives no learning rate, batch size or weight decay of the layer. The layers of a
-    run are independent; runs with the same evaluation.seed have the same initial weights and orders of the rows.
+    Koromilas 2025, appendix E: 100 epochs, AdamW, three layers whose measures are averaged; it gives no learning rate,
+    batch size or weight decay. Runs with the same evaluation.seed have the same initial weights and orders of the rows.
     """
 
     learning_rates: tuple[float, ...] = (1e-4, 1e-3, 1e-2)

@@ -88,18 +88,16 @@ def all_pairs(
 
         unordered, mean:  2 / (k (k-1)) Σ_{l<m} W_lm L(z_l, z_m)
 
-    Koromilas 2025 Eq. 4, Piran 2024 Eq. 3; "ordered" is Shidani 2024 Eq. 1 (Multi-Crop). Losses of this
-    package compute every similarity once for all the pairs that need it; any other callable is called pair by
-    pair.
+    Koromilas 2025 Eq. 4, Piran 2024 Eq. 3; "ordered" is Shidani 2024 Eq. 1 (Multi-Crop). Losses of this package compute
+    every similarity once for all the pairs that need it; any other callable is called pair by pair.
 
     Cost: each of the k (k-1)/2 blocks of two views once, and of the k within a view where the loss needs them.
 
     Args:
       pair: `f(x, y) -> scalar`, for instance `nt_xent` or `functools.partial(info_nce, temperature=0.2)`.
-      weights: (k, k) factors W of the pairs, arrays or nested tuples, None for ones; "unordered" reads those
-        above the diagonal. Or (k, k, n), for losses that declare their `terms`: the term of instance i in the
-        pair (l, m) is multiplied by W_lmi, each mean still divided by the number of its terms. Where a vector
-        of either view is an anchor, as in `nt_xent`, both of an instance's terms have the weight of its pair.
+      weights: (k, k) factors W of the pairs, arrays or nested tuples, None for ones; "unordered" reads those above the
+        diagonal. Or (k, k, n), for losses that declare their `terms`: those of instance i in the pair (l, m) are
+        multiplied by W_lmi, each mean still divided by the number of its terms.
       pairs: "unordered" (l < m), "ordered" (l != m) or "all" (l = m too).
       reduction: "mean" divides the sum by the number of pairs, whatever the weights; "sum" does not.
 
@@ -147,15 +145,13 @@ def one_vs_rest(pair: Loss, normalize_rest: bool = False) -> Loss:
 
         1/k Σ_l L(z_l, r_l),   r_l = mean_{m != l} z_m
 
-    Koromilas 2025 Eq. 5, Piran 2024 Eq. 4. The views are put on the unit sphere here and the pair loss is
-    called with `normalize=False` (where it declares that option), so that the mean keeps its length.
+    Koromilas 2025 Eq. 5, Piran 2024 Eq. 4. Views are put on the unit sphere first, so that the mean keeps its length.
 
     Cost: k times the pair loss.
 
     Args:
       pair: `f(x, y, normalize=...) -> scalar`, for instance `nt_xent`.
-      normalize_rest: renormalise the mean. The released NT-Xent average does not, the released DHEL average
-        does.
+      normalize_rest: renormalise the mean. The released NT-Xent average does not, the released DHEL average does.
 
     Returns:
       `f(z, *, normalize=True, mask=None, **options)` of (k, n, d) views; the options go to the pair loss.
@@ -221,15 +217,14 @@ def mean_pair(pair: Loss, renormalize: bool = True) -> Loss:
 
         L( unit(mean_a q_a), unit(mean_b k_b) )
 
-    Jeon 2025 (arXiv 2507.06560), Algorithm 1, `fea_avg`, which prints the means themselves, not projected again:
-    `renormalize=False`. The released code has no `fea_avg`.
+    Jeon 2025 (arXiv 2507.06560), Algorithm 1, `fea_avg`, which prints the means, not projected again:
+    `renormalize=False`. The released code has none.
 
     Cost: that of the pair loss.
 
     Args:
       pair: `f(x, y, normalize=...) -> scalar`.
-      renormalize: project the means, and the rows of a queue, which are means of earlier keys, onto the unit sphere;
-        without it they keep their length, at most 1.
+      renormalize: project the means, and the rows of a queue, means of earlier keys, onto the unit sphere.
 
     Returns:
       `f(queries, keys, *, normalize=True, mask=None, **options)` of (m, n, d) and (m', n, d) views; `mask` is

@@ -79,19 +79,17 @@ class Takes:
     Attributes:
       operands: the arrays that are compared.
       views: the one number of views that an objective of views compares; None: any from two on.
-      global_views: takes `global_views`, the number of views, the first ones, that are global; the others are local.
-        Training passes that of `views.global_views`.
+      global_views: takes `global_views`, how many views, the first ones, are global (training's `views.global_views`).
       mask, axis_name, block_size, normalize: takes this shared argument, see `mvcl.losses`. Without `axis_name` the
         loss is computed on the embeddings of all devices.
       key: takes `key`, a `jax.random` key; training derives it from seed and step.
       queue: keyword of further negatives, (q, d); None takes none.
-      queue_of_means: a row of that queue is the mean of an instance's keys, unit vectors, whose length is their
-        concentration; else one key.
+      queue_of_means: a row of that queue is the mean of an instance's keys, unit vectors; else one key.
       pair_weights: takes `weights` of the pairs of views, (k, k).
       teacher: takes `teacher`, the number of further views at the end, a teacher's of the student's first views. The
         loss is then the sum over them of that of the pairs of one of them and another view of the student.
-      instance_axis: by keyword, the axis of instances, which is split over devices as the embeddings are. An array
-        without that axis, and one that is not named, is the same on all devices.
+      instance_axis: by keyword, the axis of instances, which is split over devices as the embeddings are; arrays
+        without that axis are the same on all devices.
       terms: of a pair loss, the form for many pairs of views that shares their similarities; see `_embeddings.Terms`.
       measured: the same objective, of the same operands, as a function that returns (loss, dict of scalars for the
         log).
@@ -133,8 +131,7 @@ _QUEUE = "extra_negatives"
 def declare(*, made: Callable[..., Any] | None = None, **properties: Any) -> Callable[[Function], Function]:
     """Decorator that states what an objective takes: fields of `Takes`, beside those that its signature shows.
 
-    A higher-order function returns `functools.partial(made, **its own arguments)`. Configs and messages name it. What
-    `made` wraps, if anything, is `measured`.
+    A higher-order function returns `functools.partial(made, **its own arguments)`. What `made` wraps is `measured`.
     """
 
     def record(function: Function) -> Function:
@@ -266,9 +263,7 @@ def of_views(objective: Loss, global_views: int | None = None) -> Callable[..., 
     The measures are scalars for the log, none where the objective declares no `measured`. A pair loss compares the
     first two views, and its mask is (2, n). Groups are the global views and the others, or the first half of the views
     and the rest where `global_views` is None. Of masked fusions `z` are the first `fused` views, a keyword, half of all
-    by default, and the mask has a row for each view. Other objectives are given the number of global views if they take
-    it. A `queue` is passed under the objective's own argument name. A stack (p, k, n, d) is for objectives with
-    `successive`.
+    by default. A `queue` goes by the objective's own name for it; (p, k, n, d) is for objectives with `successive`.
     """
     declared, bound = takes(objective), unwrap(objective)[1]
 

@@ -51,29 +51,24 @@ def dsf(
     By default D is not a Kullback-Leibler divergence, though the paper calls it one: with κ divided by d the mean of
     the distribution has length A_d(κ) = I_{d/2}(κ) / I_{d/2-1}(κ), 0.075 where R is 0.95 at d = 128, and the released
     code trains with A = R. At d = 128, for equal directions and lengths ||z̄|| of 0.8 and 1, D is -5.64; with
-    `mean_resultant="exact"`, A = A_d(κ), it is the divergence, 0.242. With `normalize_concentration=False` R is A_d(κ)
-    to 4e-4, and both are the divergence, 142.10 and 141.85. With κ divided by d, `exact` leaves a similarity hardly any
-    range: at d = 128 and 4,096 negatives the loss cannot fall below 6.86, where chance is 8.32; with A = R it can fall
-    to 0.00004. To train with `exact`, set `normalize_concentration=False` and `temperature=d`: Eq. 9 with similarities
-    of the default's size.
-
-    What depends on i alone cancels in the softmax, so that a similarity is <A_i μ_i, κ_j μ_j> minus a function of
-    κ_j that is smooth at 0. The released code expands log I to three terms; for MoCo v3 it subtracts the logarithm of
-    the series ratio where it must be added, for MoCo v2 it takes A = 1 at m = 1.
+    `mean_resultant="exact"`, A = A_d(κ), it is the divergence, 0.242. With κ divided by d, `exact` leaves a similarity
+    hardly any range: to train with it, set `normalize_concentration=False` and `temperature=d`, Eq. 9 with similarities
+    of the default's size. The released code expands log I to three terms; for MoCo v3 it subtracts the logarithm of the
+    series ratio where it must be added, for MoCo v2 it takes A = 1 at m = 1.
 
     Cost: n² d multiply-adds in the forward pass.
 
     Args:
       queries: (m, n, d) floating, m >= 1, n >= 2: one group of views.
       keys: (m', n, d), of the same dtype: the other group.
-      queue: (q, d) further negatives, means z̄ of earlier groups of unit vectors, whose lengths give their κ; a row
-        longer than 1 counts as a unit vector. Without gradient.
+      queue: (q, d) further negatives, means z̄ of earlier groups, whose lengths give their κ; a row longer than 1 counts
+        as a unit vector. Without gradient.
       resultant_scale: factor of ||z̄|| that keeps R below one.
       normalize_concentration: divide κ by d, as the released models were trained.
       mean_resultant: "estimate" takes A_i = R_i, as trained; "exact" takes I_{d/2}(κ_i) / I_{d/2-1}(κ_i), the
         true Kullback-Leibler divergence.
-      queue_concentration: "own" gives each row of the queue the κ of its own length, as Eq. 11; "batch_mean" gives all
-        of them the mean over the batch's 2n concentrations, as the released code.
+      queue_concentration: of a row of the queue, "own" is by its length, as Eq. 11; "batch_mean" is the mean over the
+        batch's 2n, as in the released code.
       divergence: "forward" is D(i || j), Eq. 9; "reverse" D(j || i); "symmetric" their mean (Jeffreys),
         [A_i κ_i + A_j κ_j - (A_i κ_j + κ_i A_j) <μ_i, μ_j>] / 2. At one view in each group all are InfoNCE.
       in_batch_negatives: False leaves each instance's own key and the queue, as MoCo v2 does.
@@ -91,10 +86,8 @@ def dsf(
 def _similarities(
     queries: ArrayLike, keys: ArrayLike, options: dict[str, Any]
 ) -> tuple[Vectors, Vectors, jax.Array, jax.Array, jax.Array, jax.Array | None]:
-    """(1, n, d + 1) vectors, x with a queue of its own, such that <x_i, y_j> + alone_i = -D(i || j) / temperature.
-
-    And what they were made of: alone, (n,); R and κ, (2, n); which groups exist, (2, n).
-    """
+    """(1, n, d + 1) vectors, x with a queue, such that <x_i, y_j> + alone_i = -D(i || j) / temperature; alone, (n,); R
+    and κ, (2, n); which groups exist, (2, n)."""
     given = SimpleNamespace(**options)
     q, k = groups(queries, keys, given.axis_name)
     d = q.shape[2]
@@ -165,11 +158,8 @@ def _checked(given: SimpleNamespace, shape: tuple[int, ...]) -> str:
 
 
 def _loss(queries: ArrayLike, keys: ArrayLike, options: dict[str, Any]) -> Measured:
-    """The loss, and means over the batch: R, κ, and the similarities -D / temperature of positives and of negatives.
-
-    And the temperature at which a cosine weighs what <μ_i, μ_j> does on average, temperature / (mean A · mean κ), and
-    the standard deviation of log κ.
-    """
+    """The loss, and means over the batch: R, κ, the similarities -D / temperature of positives and of negatives, the
+    temperature at which a cosine weighs what <μ_i, μ_j> does on average, and the deviation of log κ."""
     x, y, alone, resultant, kappa, exists = _similarities(queries, keys, options)
     positive = jnp.sum(x.z * y.z, axis=-1)  # (1, n)
     left, right, axis = x.z[0], y.z[0], x.axis_name

@@ -72,8 +72,7 @@ def siglip(
 
         -(1/n) Σ_i Σ_j log σ( t_ij (scale <x_i, y_j> + bias) ),   t_ij = +1 if i = j else -1
 
-    Zhai 2023 (ICCV), the released code; the printed formula (Shidani 2024, Eq. 124) flips the sign of the
-    bias.
+    Zhai 2023 (ICCV), the released code; the printed formula (Shidani 2024, Eq. 124) flips the sign of the bias.
 
     Cost: n² d multiply-adds in the forward pass.
 
@@ -83,8 +82,7 @@ def siglip(
       mask: positives are averaged over the instances with both views, the sums of negatives over the x that are there.
 
     Returns:
-      Scalar, float32 or wider. For coinciding unit vectors, a = scale + bias:
-      log(1 + e^-a) + (n-1) log(1 + e^a).
+      Scalar, float32 or wider. For coinciding unit vectors, a = scale + bias: log(1 + e^-a) + (n-1) log(1 + e^a).
     """
     return emb.loss_of_pair(_siglip_terms, **locals())  # every argument, by name
 
@@ -102,12 +100,9 @@ def poly_siglip(
         -mean_{i,α} (1/ρ) log [ 1/(k-1) Σ_{β != α} ℓ_iαβ^ρ ];   -mean_{i,α} 1/(k-1) Σ_{β != α} log ℓ_iαβ  at ρ = 0
         log ℓ_iαβ = log σ(a(z_αi, z_βi)) + Σ_{j != i} log σ(-a(z_αj, z_βi)),   a(u, v) = scale <u, v> + bias
 
-    Shidani 2024 (ICLR), App. E.3, leaves it open. Derivation: in the sigmoid model of Zhai 2023 the labels of
-    all pairs of two views are independent, so the likelihood that anchor z_βi labels all of view α right is
-    the product ℓ_iαβ above; it takes the place of poly-view's softmax likelihood in Eqs. 12 and 13, anchored
-    on β as Eq. 14 is. The other views are not among the negatives, as the sigmoid loss compares two views at
-    a time. The geometric one is then the mean of `siglip` over the pairs of views; at k = 2 all equal
-    `siglip`, which is symmetric.
+    Shidani 2024 (ICLR), App. E.3, leaves it open. In the sigmoid model of Zhai 2023 the labels of all pairs of two
+    views are independent: ℓ_iαβ, the likelihood that anchor z_βi labels all of view α right, takes the place of
+    poly-view's in Eqs. 12 and 13. The geometric mean is that of `siglip` over pairs of views; at k = 2 all equal it.
 
     Cost: k² n² d multiply-adds in the forward pass.
 
@@ -120,8 +115,7 @@ def poly_siglip(
         without a partner stay negatives.
 
     Returns:
-      Scalar, float32 or wider. For coinciding unit vectors, a = scale + bias:
-      log(1 + e^-a) + (n-1) log(1 + e^a).
+      Scalar, float32 or wider: that of `siglip` for coinciding unit vectors.
     """
     rho = exponent_or_function(aggregation)
     e = emb.embedded(z, **shared)

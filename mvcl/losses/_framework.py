@@ -48,10 +48,8 @@ def multi_view_contrast(
                    "within_view" m = l, j != i;  "cross_view" m != l, every j;  "all" both
 
     for instances i, j and views l, m. Koromilas 2025 (arXiv 2507.06979), Eqs. 7-10 and, as its Table I reads them,
-    Eqs. 4 and 6; Eqs. 8 and 10 print 1/(kn) where Eqs. 11 and 12, and this, have 1/n. One sum in a logarithm for an
-    instance is the paper's P3, all its pairs in it P1, all negatives P2. `mv_dhel` is the default, `mv_infonce`,
-    `mv_cl1`, `mv_cl2`, `poly_view` and pairs of `nt_xent` or `info_nce` are others; "pair" of negatives within the view
-    is "view".
+    Eqs. 4 and 6; Eqs. 8 and 10 print 1/(kn) where Eqs. 11 and 12, and this, have 1/n. `mv_dhel` is the default,
+    `mv_infonce`, `mv_cl1`, `mv_cl2`, `poly_view` and pairs of `nt_xent` or `info_nce` are others.
 
     Cost: k n² d multiply-adds within views, k (k-1)/2 n² d across; with a function as the kernel, k² n² of its values.
 
@@ -165,12 +163,10 @@ def mv_infonce(
 ) -> jax.Array:
     """MV-InfoNCE: one term per instance, in which all its views are aligned and contrasted at once.
 
-        mean_i [ -LSE_{l != l'} s(z_li, z_l'i) + LSE_{l, m != l, j} s(z_li, z_mj) ],
-        s(u, v) = <u, v> / temperature
+        mean_i [ -LSE_{l != l'} s(z_li, z_l'i) + LSE_{l, m != l, j} s(z_li, z_mj) ],   s(u, v) = <u, v> / temperature
 
     over instances i, j (j may be i) and views l, l', m. Koromilas 2025 (arXiv 2507.06979), Eqs. 11 and 17.
-    The released code sums over every (m, j) != (l, i), the same view's other instances too: `negatives="all"`. With
-    which of the two the published numbers were made is not known.
+    The released code sums over every (m, j) != (l, i), the same view's other instances too: `negatives="all"`.
 
     Cost: k (k-1)/2 n² d multiply-adds in the forward pass.
 
@@ -191,14 +187,11 @@ def mv_dhel(
 ) -> jax.Array:
     """MV-DHEL: align an instance's views jointly, spread each view on its own.
 
-        mean_i [ -LSE_{l != m} s(z_li, z_mi) + w Σ_l LSE_{j != i} s(z_li, z_lj) ],
-        s(u, v) = <u, v> / temperature
+        mean_i [ -LSE_{l != m} s(z_li, z_mi) + w Σ_l LSE_{j != i} s(z_li, z_lj) ],   s(u, v) = <u, v> / temperature
 
     over instances i, j and views l, m. Koromilas 2025 (arXiv 2507.06979), Eq. 12. Eq. 18 lets j equal i and
-    the released code sums l < m only (log 2 more, same gradient); this is Eq. 12. The weight w = 1 is the paper's. The
-    second sum has k terms and the first is one, so for many instances the loss tends to alignment plus k times
-    uniformity (Eq. 27), not to Eq. 15; w = 1/k gives both the same weight, as Eq. 15 has them, and separates the
-    effect of more views from that of more energy.
+    the released code sums l < m only (log 2 more, same gradient). The paper has w = 1, by which the loss tends to
+    alignment plus k times uniformity (Eq. 27); w = 1/k gives both the same weight, as in Eq. 15.
 
     Cost: k n² d multiply-adds in the forward pass.
 
@@ -218,8 +211,7 @@ def mv_dhel(
 def mv_cl1(z: ArrayLike, temperature: ArrayLike = 0.5, **shared: Unpack[Queued]) -> jax.Array:
     """CL_1: each vector is aligned with its other views and contrasted with all vectors of the other views.
 
-        mean_{l,i} [ -LSE_{l' != l} s(z_li, z_l'i) + LSE_{m != l, j} s(z_li, z_mj) ],
-        s(u, v) = <u, v> / temperature
+        mean_{l,i} [ -LSE_{l' != l} s(z_li, z_l'i) + LSE_{m != l, j} s(z_li, z_mj) ],   s(u, v) = <u, v> / temperature
 
     over instances i, j (j may be i) and views l, l', m. Koromilas 2025 (arXiv 2507.06979), Eq. 19, with the
     factor 1/(kn) of Eq. 7, which defines it; the second line of Eq. 19 prints 1/M.
@@ -244,12 +236,10 @@ def mv_cl2(
 ) -> jax.Array:
     """CL_2: each vector is aligned with its other views and spread within its own.
 
-        mean_{l,i} [ -LSE_{l' != l} s(z_li, z_l'i) + LSE_{j != i} s(z_li, z_lj) ],
-        s(u, v) = <u, v> / temperature
+        mean_{l,i} [ -LSE_{l' != l} s(z_li, z_l'i) + LSE_{j != i} s(z_li, z_lj) ],   s(u, v) = <u, v> / temperature
 
-    over instances i, j and views l, l'. Koromilas 2025 (arXiv 2507.06979), Eq. 20, with the factor 1/(kn) of
-    Eq. 9, which defines it. The released code sums the energy over l instead: `energy="sum"`, which at k = 2 has the
-    gradient of MV-DHEL, as the equal numbers of Table VI suggest.
+    over instances i, j and views l, l'. Koromilas 2025 (arXiv 2507.06979), Eq. 20, with the factor 1/(kn) of Eq. 9,
+    which defines it. The released code sums the energy over l: `energy="sum"`, at k = 2 MV-DHEL's gradient.
 
     Cost: k n² d multiply-adds in the forward pass.
 

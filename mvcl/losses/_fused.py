@@ -75,8 +75,7 @@ def inf_masking(
       mask: (2 (m + 1), n), as for `comm`; an instance that has z_* has its maskings.
 
     Returns:
-      Scalar, float32 or wider. Where all vectors coincide it is
-      ((m + 1) log(2n - 1) + 2 log(1 + (T + 1)(n - 1))) / (m + 3).
+      Scalar, float32 or wider: ((m + 1) log(2n - 1) + 2 log(1 + (T + 1)(n - 1))) / (m + 3) where all vectors coincide.
     """
     s = _fused(z, temperature, shared)
     total, terms, within = _with_all(s, weights)
@@ -104,8 +103,7 @@ def inf_masking(
 class FactorCritics(NamedTuple):
     """Critics of `factor_cl`, functions of (m, d) and (n, d) vectors that return their (m, n) scores.
 
-    `given` marks those of x x' and y y' side by side, of length 2d; `club` those of an upper bound, which
-    `factor_cl(turn="critics")` trains.
+    `given` marks those of x x' and y y' side by side, of length 2d; `club` those that `turn="critics"` trains.
     """
 
     shared: Critic
@@ -134,8 +132,7 @@ def factor_cl(
     over instances i and j, j may be i, each term with a critic f of its own; u1 u1' are both vectors side by side.
     Liang 2023 (NeurIPS, arXiv 2306.05268): I is a lower bound of the information; C (CLUB) an upper one where f
     maximises I, so that f is held constant here and trained by the other turn. Two views only. The released code has
-    each of the six terms once, `twice=1`, a head of each view for each term, and in two of its three files both sides
-    of the second term are s1 s1; s2 s2.
+    each of the six terms once, `twice=1`, and in two of its three files both sides of the second term are s1 s1; s2 s2.
 
     Cost: 6 n² scores.
 

@@ -33,13 +33,10 @@ def poly_view(
         log ℓ_iαβ = s(z_αi, z_βi) - LSE( s(z_αi, z_βi), { s(z_γj, z_βi) : j != i, every γ } )
 
     with s(u, v) = <u, v> / temperature. Shidani 2024 (ICLR), Eqs. 12-14: ρ = 1 is the arithmetic mean of the
-    likelihoods (Eq. 12), 0 the geometric (Eq. 13). ρ = -1, the harmonic, is what Algorithm 1 calls arithmetic: it takes
-    +logsumexp of the losses. Algorithm 1 also sums the negatives of view α, negatives_of="anchor" (the same for the
-    geometric mean), and subtracts log n for log (k-1), so that its value is log((k-1)/n) more, with the same gradient.
-    Koromilas 2025, Eq. 6, is k times the geometric one. At k = 2 all equal `nt_xent`. The loss falls as ρ grows.
-
-    Theorem 2.2 holds for any scalar function s of two views, `critic`, and Section 2.3.2 for other aggregations that
-    do not depend on the order of the views.
+    likelihoods (Eq. 12), 0 the geometric (Eq. 13). Algorithm 1 calls arithmetic what is the harmonic one, ρ = -1, sums
+    the negatives of view α, negatives_of="anchor" (the same for the geometric mean), and subtracts log n for log (k-1):
+    its value is log((k-1)/n) more. Koromilas 2025, Eq. 6, is k times the geometric one. At k = 2 all equal `nt_xent`.
+    Theorem 2.2 holds for any score s, `critic`, Section 2.3.2 for other aggregations.
 
     Cost: k (k+1)/2 n² d multiply-adds in the forward pass; with a critic, its k² n² scores and (k n)² numbers, in
     blocks block_size k n.
@@ -49,8 +46,7 @@ def poly_view(
       aggregation: mean of the likelihoods: "geometric", "arithmetic", "harmonic", or a number, its ρ. Or a function of
         the log ℓ, (j, ...), of the other views of an instance, that returns (...), for j = 1 to k-1: `jnp.max`
         over axis 0 keeps the nearest view.
-      negatives_of: whose negatives join ℓ_iαβ: of the "other" view β, as in Eq. 14, or of the "anchor" α, as in
-        Algorithm 1: { s(z_αi, z_γj) : j != i, every γ }.
+      negatives_of: whose negatives join ℓ_iαβ: of the "other" view β (Eq. 14), or of the "anchor" α (Algorithm 1).
       critic: function of (m, d) and (n, d) vectors that returns their (m, n) scores s, which need not be symmetric;
         None for <u, v> / temperature. Derivatives pass to arrays that it closes over. A missing view is a zero vector.
       mask: a term exists where both of its views do, and k is then the number of views that the instance has; vectors
@@ -108,9 +104,8 @@ def sufficient_statistics(
         -mean_{i,α} [ s(z_αi, q_αi) - LSE( s(z_αi, q_αi), { s(z_αi, q_γj) : j != i, every γ } ) ]
         q_αi = mean_{β != α} z_βi
 
-    with s(u, v) = <u, v> / temperature. Shidani 2024 (ICLR), Eqs. 21-24; q is renormalised as in the paper's
-    pseudocode. Eq. 22 lets j be i as well; Eq. 21 and the count of Theorem 2.4 do not. At k = 2 it equals
-    `nt_xent`.
+    with s(u, v) = <u, v> / temperature. Shidani 2024 (ICLR), Eqs. 21-24; q is renormalised as in the pseudocode.
+    Eq. 22 lets j be i as well; Eq. 21 and the count of Theorem 2.4 do not. At k = 2 it equals `nt_xent`.
 
     Cost: k² n² d multiply-adds in the forward pass; with a critic as `poly_view`.
 

@@ -24,11 +24,8 @@ def _measured(z: ArrayLike, **options: Any) -> Measured:
 
 
 def _successive(z: ArrayLike, **options: Any) -> Measured:
-    """(p, k, n, d) problems, each solved from the potentials of the one before: the sum of their losses, and measures.
-
-    The measures are the largest of the p, and `solver_sweeps_saved`: the sweeps that the later problems took less than
-    the first, in all; half a sweep is one pass. It is negative where the first took the fewest.
-    """
+    """(p, k, n, d) problems, each solved from the potentials of the one before: the sum of their losses, the largest of
+    their measures, and `solver_sweeps_saved`, by how many sweeps in all the later ones took less than the first."""
     values, found, passes, start = [], [], [], None
     for problem in jnp.asarray(z):
         value, out, measures = _gap(problem, filled(m3g, options), start)
@@ -66,22 +63,17 @@ def m3g(
     `mean_i c(z_1i..z_ki) - ε log n - mean_i Σ_l f_li`. Piran 2024 (ICML), Eqs. 8 to 14. Eq. 14 as printed is
     2 ε log n + ε larger for the h of Eq. 8; this is the h of Eq. 8, which is >= 0 and 0 when J is the plan.
 
-    With a mask, the loss of an instance's tuple is over the views that it has. Let N instances have at least one
-    view; others do not count. P's marginal of view l is 1/N on each instance that has view l, 0 on those that lack it,
-    and (number of the N that lack it) / N on one more point, "missing". J is 1/N on the N tuples of the instances, with
-    "missing" where they lack a view. The cost of a tuple is over the points that it has: a sum over pairs is over the
-    pairs of these, with the factor of k views; the circular standard deviation is that of their mean. So the loss is
-    >= 0, and 0 when J is the plan or N = 0. In `out` of `m3g_with_status` "missing" is in the place of the first
-    instance that lacks the view.
+    With a mask, N instances have at least one view; others do not count. P's marginal of view l is 1/N on each instance
+    that has it, and the share of the N that lack it on one more point, "missing", which the tuples of J have where
+    instances lack a view, and `out` of `m3g_with_status` in the place of the first that does. The cost of a tuple is
+    over the points that it has, with the factor of k views. So the loss is >= 0, and 0 when J is the plan or N = 0.
 
     c is `cost_scale` times the cost by its name. The circular variance of Eq. 12 is
-    `1 - R² = (1/k²) Σ_{l<m} ||z_l - z_m||²`, `cost_scale = 1`. Algorithm 2, by which the cost is computed, prints the
-    factor `(2/(k-1))²` in place of `1/k²`, `cost_scale = (2k/(k-1))²`; Table 4 names Eq. 12 beside epsilon = 0.2. Only
-    `epsilon / cost_scale` decides on the plan.
+    `1 - R² = (1/k²) Σ_{l<m} ||z_l - z_m||²`, `cost_scale = 1`. Algorithm 2 prints the factor `(2/(k-1))²` in place of
+    `1/k²`, `cost_scale = (2k/(k-1))²`. Only `epsilon / cost_scale` decides on the plan.
 
-    The minimum is replaced by the dual objective at the potentials Sinkhorn ends with. That is never above
-    it, so the loss is never below the gap, and >= 0 up to rounding, converged or not. Derivatives are those of
-    `mvcl.transport.MMSinkhorn`.
+    The minimum is replaced by the dual objective at the potentials Sinkhorn ends with, which is never above it: the
+    loss is >= 0 up to rounding, converged or not. Derivatives are those of `mvcl.transport.MMSinkhorn`.
 
     Cost: n^k for each sweep over the views, as matrix products; sums over pairs hold no tensor.
 
@@ -97,8 +89,7 @@ def m3g(
       epsilon_decay: factor in (0, 1] by which that multiple shrinks with every sweep, down to 1.
       mask: boolean (k, n), False where an instance lacks a view; with all True the loss is that without a mask to the
         last bit, its gradient up to rounding. Not for a cost that is a function of a (k, d) stack.
-      axis_name: mesh axis over which the instances are split, inside `shard_map`; the tuples are split over
-        it too.
+      axis_name: mesh axis over which the instances are split, inside `shard_map`; the tuples are split over it too.
       block_size: rows of n numbers that Sinkhorn holds at once; None decides.
       max_operations: multiply-adds of one pass; a problem of more raises an error.
 

@@ -19,8 +19,7 @@ def microbatched(
 ) -> jax.Array:
     """The objective of a batch that is encoded `size` rows at a time, with the gradient of the whole batch.
 
-    Each part is encoded again in the backward pass, so that its activations are not kept; the embeddings of all rows
-    are. The objective's own memory is that of its `block_size`.
+    Each part is encoded again in the backward pass, so that its activations are not kept; the embeddings of all are.
 
         def loss(params):
             return losses.microbatched(losses.mv_dhel, lambda x: apply(params, x), views, size=64)

@@ -38,10 +38,8 @@ def vicreg(
 
     Bardes 2022 (ICLR), in the units of the released code: the paper sums the squares of the first term over the d
     features, though not in its pseudocode, and has no ½ in the second. Its loss with weights λ, μ and ν is this one
-    with invariance d λ, variance 2 μ and covariance ν; the 25, 25 and 1 of its experiments are those of the code, the
-    defaults here. A port that does not halve the second term needs `variance=50.0` here for its 25. A term belongs to
-    the whole batch and not to an instance, so that instances cannot be weighted. Devices exchange 2 d² + 2 d numbers,
-    8 d (d + 1) bytes, whatever n is.
+    with invariance d λ, variance 2 μ and covariance ν; the 25, 25 and 1 of its experiments are those of the code.
+    A term belongs to the whole batch, so that instances cannot be weighted. Devices exchange 8 d (d + 1) bytes.
 
     Cost: 2 n d² multiply-adds in the forward pass.
 
@@ -83,10 +81,9 @@ def barlow_twins(
         Σ_a (1 - c_aa)² + redundancy Σ_{a != b} c_ab²
         c = x̂^T ŷ / n,   x̂_ia = (x_ia - mean_i x_ia) / sqrt(var_i x_ia + eps), ŷ alike
 
-    Zbontar 2021 (ICML), Eqs. 1 and 2, with the variance over n and eps inside the root, as the batch normalisation of
-    the released code has them; the paper has no eps. On several processes the gradient of that code is this one over
-    their number, since it sums c over them in a step that is not differentiated. Instances cannot be weighted, as in
-    `vicreg`. Devices exchange d² + 4 d numbers, 4 d (d + 4) bytes, whatever n is.
+    Zbontar 2021 (ICML), Eqs. 1 and 2, with the variance over n and eps inside the root, as in the released code; the
+    paper has no eps. On several processes the gradient of that code is this one over their number. Instances cannot be
+    weighted, as in `vicreg`. Devices exchange 4 d (d + 4) bytes, whatever n is.
 
     Cost: n d² multiply-adds in the forward pass.
 
@@ -123,9 +120,8 @@ def frossl(
         ẑ_lia = z_lia / sqrt(Σ_j z_lja²)
 
     Skean 2023 (arXiv 2310.02903), as the released code computes it for several views. That code divides by the trace of
-    ẑ_l^T ẑ_l in place of d, which is less where a feature is zero, and on several processes it computes the loss of
-    each process's own instances. Its older function of two views, which the paper's runs used, is the same of
-    embeddings whose features have mean 0: subtract the mean of each view first. Devices exchange k d² + 2 k d numbers,
+    ẑ_l^T ẑ_l in place of d, which is less where a feature is zero, and takes each process's own instances. Its older
+    function of two views, which the paper's runs used, subtracts the mean of each view first. Devices exchange
     4 k d (d + 2) bytes, whatever n is.
 
     Cost: k n d² multiply-adds in the forward pass.
@@ -163,8 +159,8 @@ def emp_ssl(
 
         -mean_l ½ log det( I + d / (n eps) z_l^T z_l ) - invariance mean_{l,i} cos(z_li, mean_m z_mi)
 
-    Tong 2023 (arXiv 2304.03977). eps is that of the released code; the paper writes ε² in its place. A public port
-    adds the first term in place of subtracting it. Devices exchange k d² numbers, 4 k d² bytes, whatever n is.
+    Tong 2023 (arXiv 2304.03977). eps is that of the released code; the paper writes ε² in its place. Devices exchange
+    4 k d² bytes, whatever n is.
 
     Cost: k (n d² + d³/3) multiply-adds in the forward pass.
 

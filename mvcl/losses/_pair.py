@@ -119,8 +119,7 @@ def nt_xent(x: ArrayLike, y: ArrayLike, temperature: ArrayLike = 0.5, **shared: 
 
         mean over the 2n anchors a of [ -s(a, a+) + LSE_{b != a} s(a, b) ],   s(u, v) = <u, v> / temperature
 
-    Chen 2020 (SimCLR), Eq. 1. The released baselines of Koromilas 2025 use it; the paper's text has the
-    self-pair in the sum too, its Table I prints InfoNCE.
+    Chen 2020 (SimCLR), Eq. 1. The released baselines of Koromilas 2025 use it; that paper prints other sums.
 
     Cost: 3 n² d multiply-adds in the forward pass.
 
@@ -145,8 +144,7 @@ def _dcl_terms(e: Vectors, pairs: Pairs, *, temperature: ArrayLike) -> emb.Terms
 def dcl(x: ArrayLike, y: ArrayLike, temperature: ArrayLike = 0.1, **shared: Unpack[Queued]) -> jax.Array:
     """Decoupled contrastive loss: NT-Xent with the positive left out of the denominator.
 
-        mean over the 2n anchors a of [ -s(a, a+) + LSE_{b not a, a+} s(a, b) ],
-        s(u, v) = <u, v> / temperature
+        mean over the 2n anchors a of [ -s(a, a+) + LSE_{b not a, a+} s(a, b) ],   s(u, v) = <u, v> / temperature
 
     with 2n - 2 negatives. Yeh 2022 (ECCV), Eq. 4.
 
@@ -183,8 +181,7 @@ def rince(
 ) -> jax.Array:
     """Robust InfoNCE: a loss between NT-Xent (q -> 0) and a symmetric one (q = 1) that forgives false positives.
 
-        mean over the 2n anchors of [ -e^{q s+} / q + (lam (e^{s+} + Σ e^{s-}))^q / q ],
-        s(u, v) = <u, v> / temperature
+        mean over the 2n anchors of [ -e^{q s+} / q + (lam (e^{s+} + Σ e^{s-}))^q / q ],  s(u, v) = <u, v> / temperature
 
     with 2n - 2 negatives s-. Xu 2023 (SEM), footnote 2; Chuang 2022. Its size is e^{q / temperature}, by
     definition: float32 holds it down to a temperature of q / 88.
@@ -197,8 +194,7 @@ def rince(
       mask: the mean runs over the anchors whose partner is there; the others stay negatives.
 
     Returns:
-      Scalar, float32 or wider. Where all unit vectors coincide it is
-      e^{q / temperature} ((lam (2n-1))^q - 1) / q.
+      Scalar, float32 or wider: e^{q / temperature} ((lam (2n-1))^q - 1) / q where all unit vectors coincide.
     """
     return emb.loss_of_pair(_rince_terms, **locals())  # every argument, by name
 

@@ -37,11 +37,8 @@ def pmrl(
     σ_i1 >= σ_i2 >= ... are the min(d, k) singular values of the d x k matrix of the views of instance i, u_i is its
     leading left singular vector with the sign that makes <u_i, Σ_l z_li> > 0, or, where that is zero, as it is for two
     unit vectors of negative cosine, the product with the first view that is there. Liu 2025 (arXiv 2507.17343). The
-    released code leaves the sign of u_i to its SVD, so that its second term has another value with another library,
-    and j runs over the instances of one device; its first term is this one's.
-
-    Equal singular values have one of their subgradients, and where the leading one is not single no derivative of u_i
-    by a turn within its space is taken.
+    released code leaves the sign of u_i to its SVD, and j runs over the instances of one device. Equal singular values
+    have one of their subgradients.
 
     Cost: n² d + 2 n k² d multiply-adds in the forward pass, and n singular value decompositions of k x k.
 
@@ -138,14 +135,9 @@ def mmcr(z: ArrayLike, compression: ArrayLike = 0.0, **shared: Unpack[OfUnitRows
 
     ‖·‖_* is the sum of the singular values, C the (n, d) matrix of the means over views, which are not projected
     again, and Z_i the (k, d) matrix of the views of instance i. Yerxa 2023 (NeurIPS) and the released code, whose λ is
-    `compression`, 0 in its runs. On several processes the gradient of that code is this one over their number, since
-    only a process's own rows have a gradient and the processes' gradients are averaged.
-
-    The singular values are those of a Gram matrix of min(n, d) rows. Its eigenvalues are squares, so that those of
-    directions below a tenth of the largest singular value are computed a second time from the matrix projected on
-    them: float32 then resolves 1e-4 of the largest in place of 1e-3. The gradient by C is U V^T over the directions
-    whose singular value is not zero, which is right also where some are equal. Devices exchange 2 d² + d numbers,
-    8 d² + 4 d bytes, whatever n is, or the rows of C, 4 n d bytes, where n < d.
+    `compression`, 0 in its runs; on several processes its gradient is this one over their number. The gradient by C is
+    U V^T over the directions whose singular value is not zero, right also where some are equal; float32 resolves 1e-4
+    of the largest. Devices exchange 8 d² + 4 d bytes, or the rows of C, 4 n d bytes, where n < d.
 
     Cost: 5 n d² multiply-adds and two eigendecompositions of min(n, d) rows in the forward pass.
 

@@ -41,14 +41,10 @@ def lejepa(
     inside and Δt at both ends; c_i the mean of the first `global_views` views. T is the Epps-Pulley statistic of the
     projections, the distance of their characteristic function from that of the standard normal.
 
-    Balestriero 2025 (arXiv 2511.08544), as the released SlicingUnivariateTest and EppsPulley compute it; the factors
-    2 Δt stand for the negative half of the axis. The paper integrates over 17 points of [-5, 5], which is
-    `knots=9, t_max=5.0`. The released minimal example is `weight=0.02, slices=256`.
-
-    The directions are drawn from `key` alone: one key gives one loss on any number of devices, in float32 and
-    float64. Cosines and sines of t_m = m Δt follow from those of Δt by the addition theorem, to within m roundings;
-    directions are taken in blocks, so that no (k, n, slices) array is held. Devices exchange
-    2 (knots - 1) k slices numbers, 8 (knots - 1) k slices bytes, whatever n is.
+    Balestriero 2025 (arXiv 2511.08544), as the released SlicingUnivariateTest and EppsPulley compute it. The paper
+    integrates over 17 points of [-5, 5], which is `knots=9, t_max=5.0`. The released minimal example is `weight=0.02,
+    slices=256`. One key gives one loss on any number of devices; directions are taken in blocks, so that no (k, n,
+    slices) array is held. Devices exchange 8 (knots - 1) k slices bytes, whatever n is.
 
     Cost: k n d slices multiply-adds and 4 k n slices knots for the sums in the forward pass.
 
@@ -137,14 +133,11 @@ def visreg(
     over `slices` random unit vectors u, the same for all views, and ranks r = 1..n of the projections p; c_i is the
     mean of the first `global_views` views, Φ the normal distribution function, and sg holds σ constant, so that the
     gradient is not the derivative of the value. Wu 2026 (arXiv 2606.02572). The released code adds 1e-6 to σ in S and
-    in W and has no eps; `eps=1e-6` gives its numbers to 1e-6. Its trainer draws other directions on each process and
-    says that c_i is held constant, which it is not, nor here.
+    in W and has no eps; `eps=1e-6` gives its numbers to 1e-6. Its trainer draws other directions on each process.
 
-    The directions are those of `lejepa`, in blocks too. Ranks are of the global batch: every device gathers the k n d
-    centred numbers, 4 k n d bytes, and as many are scattered back in the backward pass, fewer than the k n slices
-    projections where d < slices; it takes an equal part of the directions. Where two projections differ by a rounding
-    error their order depends on that of the sums: over devices the float32 gradient differs by some 1e-4 of its
-    largest entry.
+    The directions are those of `lejepa`, in blocks too. Ranks are of the global batch: every device gathers the centred
+    vectors, 4 k n d bytes, and takes an equal part of the directions. Where two projections differ by a rounding error
+    their order is that of the sums: over devices the float32 gradient differs by some 1e-4 of its largest entry.
 
     Cost: k n d slices multiply-adds and k slices sorts of n numbers in the forward pass.
 
@@ -157,8 +150,7 @@ def visreg(
       center: factor of C.
       global_views: how many views, the first ones, make the mean to which all views are pulled; None: all.
       eps: positive number added to the deviations by which the features are divided.
-      mask: n of S, W and C is then the number of instances with view l; means are over the vectors and the views that
-        are there, and an instance that lacks all global views has no squared distances.
+      mask: as in `lejepa`, n of S, W and C.
 
     Returns:
       Scalar, float32 or wider: weight (scale + shape mean_r Φ^-1(r / (n + 1))²) for vectors that are all zero. The
@@ -232,9 +224,8 @@ def over_directions(
 ) -> jax.Array:
     """`(k,)`: the sum over the directions a, (slices, d), of the statistic of the projections of z, (k, n, d).
 
-    A direction that is zero counts as none. The derivative by z is computed with the value and summed over the
-    instances of the devices of `axis_name`: in either mode of differentiation a block's projections are computed once
-    and not kept.
+    A direction that is zero counts as none. The derivative by z is computed with the value, so that in either mode of
+    differentiation a block's projections are computed once and not kept.
     """
     return _streamed(statistic, z, a, constants, False)[0]
 

@@ -39,12 +39,10 @@ def symile(
 
         mean_{l,i} [ -p_l(i; i..i) + LSE_j p_l(i; j) ],   p_l(i; j) = Σ_d z_l[i,d] Π_{m != l} z_m[j_m,d] / temperature
 
-    Saporta 2024 (arXiv 2411.01053). With `negatives="all"`, the released n_squared, j runs over all n^(k-1)
-    tuples of instances, one for each other view; the released code holds all their products, here they are summed in
-    blocks, and one product of three views serves all of them as anchors. With `"shuffled"`, the released n, j runs
-    over n - 1 tuples: for each anchor view l independent permutations π_m of the other views make the tuples
-    (π_m(j))_m, and in row i that of j = i gives way to the true tuple. The permutation of view m for anchor view l is
-    `jax.random.permutation(fold_in(fold_in(key, l), m), n)`, over the instances of all devices.
+    Saporta 2024 (arXiv 2411.01053). With `negatives="all"`, the released n_squared, j runs over all n^(k-1) tuples of
+    instances, one for each other view, summed in blocks. With `"shuffled"`, the released n, j runs over n - 1 tuples:
+    for each anchor view l independent permutations π_m of the other views make the tuples (π_m(j))_m, and in row i that
+    of j = i gives way to the true tuple; π_m is `jax.random.permutation(fold_in(fold_in(key, l), m), n)`.
 
     Cost: n^k d multiply-adds in the forward pass for "all", k n² d for "shuffled". In blocks "all" holds n^(k-2)
     log-sum-exps for k > 3.

@@ -81,8 +81,7 @@ def vmf_divergence(
 
         (d/2 - 1) log(κ_p / κ_q) + log I_{d/2-1}(κ_q) - log I_{d/2-1}(κ_p) + A_p (κ_p - κ_q <μ_p, μ_q>)
 
-    Jeon 2025 (arXiv 2507.06560), Eq. 9. `vmf_divergence(q, p)` is the reverse one. What it has of one distribution
-    alone is added, which a softmax over q does not see; `dsf` leaves it out.
+    Jeon 2025 (arXiv 2507.06560), Eq. 9. `vmf_divergence(q, p)` is the reverse one.
 
     Args:
       p, q: distributions whose shapes broadcast, as (n, 1) and (1, n) for all pairs, with d >= 2.
@@ -103,8 +102,7 @@ def vmf_divergence(
     return log_series(order, other) - log_series(order, kappa) + a * (kappa - other) + a * other * apart
 
 
-# log I_ν(x), the modified Bessel function of the first kind, for orders ν >= 0, Python numbers, and arguments where I
-# itself overflows. Where ν² + x² < 900 the power series serves, elsewhere the expansion that is uniform in ν and x,
+# log I_ν(x), the modified Bessel function of the first kind. Where ν² + x² < 900 the power series serves, elsewhere
 #
 #     log I_ν(x) = ν η - log(2 π m) / 2 + log Σ_k p_k(ν²/m²) / m^k,   m = sqrt(ν² + x²),   ν η = m + ν log(x / (ν + m)),
 #

@@ -41,11 +41,9 @@ def gram(
 
     G_ij is the k x k Gram matrix of view `anchor` of instance i and the other views of instance j. Cicchetti 2024
     (arXiv 2412.11959). The released code has sqrt(|det G|) without eps, whose gradient is not finite at a volume of
-    zero, and smooths labels by 0.1: `label_smoothing=0.1` gives its value up to sqrt(eps) / temperature. It takes the
-    determinant of G in float32, which has no digits left where views nearly coincide. Here
-    `det G_ij = det G_j (|a_i|² - Σ_q <a_i, q>²)` over an orthonormal basis q of the other views of j, found once by
-    instance, and V_ii comes from what the basis leaves of a_i, which keeps the digits of both. A volume does not tell a
-    vector from its negative.
+    zero, and smooths labels by 0.1: `label_smoothing=0.1` gives its value up to sqrt(eps) / temperature. Here
+    `det G_ij = det G_j (|a_i|² - Σ_q <a_i, q>²)` over an orthonormal basis q of the other views of j, and V_ii comes
+    from what the basis leaves of a_i, which keeps its digits. A volume does not tell a vector from its negative.
 
     Cost: (k - 1) n² d multiply-adds in the forward pass.
 
@@ -122,10 +120,9 @@ def triangle(
           + ½ mean_j [ A_jj / temperature + LSE_i -A_ij / temperature ]
         A_ij = ½ sqrt(max(|u|² |v|² - <u, v>², 0) + eps),   u = a_i - b_j,   v = a_i - c_j
 
-    a, b and c are the views in order. Cicchetti 2025 (arXiv 2509.24734). The released code leaves out the root,
-    ½ (|u|² |v|² - <u, v>²), and smooths labels by 0.1: `squared=True, label_smoothing=0.1` gives its numbers. Here
-    |u|² |v|² - <u, v>² is |c_j - b_j|² times the squared distance of a_i from the line through b_j and c_j: two
-    products, no (n, n, d) array, and A_ii from the vector of that distance.
+    a, b and c are the views in order. Cicchetti 2025 (arXiv 2509.24734). The released code leaves out the root and
+    smooths labels by 0.1: `squared=True, label_smoothing=0.1` gives its numbers. Here |u|² |v|² - <u, v>² is
+    |c_j - b_j|² times the squared distance of a_i from the line through b_j and c_j.
 
     Cost: 2 n² d multiply-adds in the forward pass.
 
@@ -133,9 +130,8 @@ def triangle(
       z: (3, n, d) views.
       squared: ½ (|u|² |v|² - <u, v>²) in place of the area, without eps.
       eps: positive number under the root, which bounds the gradient where the area is zero.
-      label_smoothing: s in [0, 1]: the label is 1 - s on the own instance plus s / n on every instance.
-      mask: i runs over the instances that have a, j over those that have b and c, the means over those that have all
-        three.
+      label_smoothing: as in `gram`.
+      mask: i runs over the instances that have a, j over those that have b and c, the means over those with all three.
 
     Returns:
       Scalar, float32 or wider. Where all vectors coincide it is log(n), the chance level.
@@ -187,17 +183,11 @@ def _cross_entropy(
     eps: ArrayLike,
     label_smoothing: float,
 ) -> jax.Array:
-    """½ [mean over rows + mean over columns] of the cross-entropy whose label is the own instance.
+    """½ [mean over rows + mean over columns] of the cross-entropy whose label is the own instance, over the instances
+    that have a row and a column, which `keeps` say; `rows` and `columns`, arrays (n, ...), are those of `entry`.
 
-    With `label_smoothing` s the label is 1 - s on the own instance plus s / m on each of the m that are there. The
-    means are over the instances that have a row and a column.
-
-    Args:
-      rows: arrays of the instances of this device, (n, ...) each, of which `entry` makes the rows of logits.
-      columns: the same for the columns.
-      own: (n,) determinants of the diagonal, where those of `entry` need not be right.
-      keeps: (n,), which rows and which columns are there.
-      largest: of unit vectors, no -logit without eps is larger at temperature 1.
+    `own` are the (n,) determinants of the diagonal, where those of `entry` need not be right; of unit vectors no -logit
+    without eps is larger than `largest` at temperature 1.
     """
     share = _checks.real("label_smoothing", label_smoothing)
     if not 0 <= share <= 1:

@@ -41,11 +41,9 @@ def cmi_weights(labels: ArrayLike) -> jax.Array:
 
 
 def jsd_weights(features: ArrayLike) -> jax.Array:
-    """W_mn = exp(1 - JSD_mn) - 1 of the softmax of the features, JSD averaged over samples, natural
-    logarithm.
+    """W_mn = exp(1 - JSD_mn) - 1 of the softmax of the features, JSD averaged over samples, natural logarithm.
 
-    Xu 2023, footnote 3 and Eq. 7. The footnote sums over samples, which would make W negative; the released code
-    averages, as here.
+    Xu 2023, footnote 3 and Eq. 7. The footnote sums over samples; the released code averages, as here.
 
     Args:
       features: (k, n, d) floating.

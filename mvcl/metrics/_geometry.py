@@ -68,9 +68,8 @@ def wasserstein_uniformity(x: ArrayLike) -> float:
 
         ∫ |F_n(c) - F(c)| dc
 
-    F_n is the law of the n (n-1) / 2 cosines of distinct pairs, F that of two independent uniform points on
-    the sphere in d dimensions, density ∝ (1 - c²)^{(d-3)/2}. Exact: between two jumps of F_n the integral has a closed
-    form.
+    F_n is the law of the n (n-1) / 2 cosines of distinct pairs, F that of two independent uniform points on the sphere
+    in d dimensions, density ∝ (1 - c²)^{(d-3)/2}. Exact: between two jumps of F_n the integral has a closed form.
 
     Args:
       x: (n, d) floating, n >= 2, d >= 2; only directions matter.
@@ -121,15 +120,13 @@ def effective_rank(z: ArrayLike) -> jax.Array:
 
         exp( -sum_i p_i log p_i ),  p_i = sigma_i / sum_j sigma_j + 1e-7
 
-    over the min(n, d) singular values of z itself, not centred. Garrido 2023, RankMe
-    (arXiv 2210.02885), Eq. 1.
+    over the min(n, d) singular values of z itself, not centred. Garrido 2023, RankMe (arXiv 2210.02885), Eq. 1.
 
     Args:
       z: (n, d) floating; half precision is decomposed in float32.
 
     Returns:
-      Scalar, float32 or wider, from 1 (one direction) to min(n, d). n orthonormal rows give n; an all-zero z
-      gives 1.
+      Scalar, float32 or wider, from 1 (one direction) to min(n, d). n orthonormal rows give n; an all-zero z gives 1.
 
     Example:
       >>> import jax.numpy as jnp
@@ -152,12 +149,8 @@ def lidar(z: ArrayLike, delta: ArrayLike = 1e-4) -> jax.Array:
     m_i is the mean of instance i's views and m the mean of all. Thilak 2024, LiDAR (arXiv 2312.04000), Eqs. 1 to 4,
     with the unbiased estimates of both covariances. Directions in which the views of an instance differ as much as
     instances do count little, unlike in `effective_rank`. The paper calls delta and the constant in p small and
-    positive; 1e-4 is used by Skean 2025 (arXiv 2502.02013), 1e-7 is RankMe's. It has about n = 1000 instances of k = 50
-    views; only values at equal n, k and d are comparable.
-
-    delta is absolute, so the value depends on the scale of z where the variance within instances is about delta or
-    less. S_w is not formed: its triangular factor is that of the QR decomposition of the vectors and sqrt(delta) I,
-    which in float32 resolves variances of 1e-7 beside variances of 1.
+    positive; 1e-4 is used by Skean 2025 (arXiv 2502.02013), 1e-7 is RankMe's. Only values at equal n, k and d are
+    comparable. delta is absolute: the value depends on the scale of z where the variance within instances is about it.
 
     Args:
       z: (k, n, d) floating, k >= 2 views of n >= 2 instances; half precision is decomposed in float32.

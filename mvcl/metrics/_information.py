@@ -39,10 +39,9 @@ def printed_poly_view_bound(loss: ArrayLike, instances: int, views: int) -> jax.
     """Theorems 2.2 and 2.4 of Shidani 2024 as printed: log(B - M + 1) - loss, in nats. It is not a lower bound.
 
     B = n k vectors in total, M = k: the logarithm is the chance level of the loss. The proof needs E[N ℓ] = 1 under the
-    product of the marginals, N = B - M + 1. That holds for exchangeable negatives; the M views of one negative instance
-    are correlated, and E[N ℓ] can exceed 1. Two equally likely classes, every view its class, I = log 2 = 0.693: this
-    is 1.10 for 2 instances of 8 views, 0.93 for 4, and 0.695 for 5 instances of 2 views (SimCLR). With many instances
-    the excess vanishes: 0.6935 at 1024. `info_nce_bound` of `group_scores` holds for any number.
+    product of the marginals, N = B - M + 1; the M views of one negative instance are correlated, and it can exceed 1.
+    Two equally likely classes, every view its class, I = log 2 = 0.693: this is 1.10 for 2 instances of 8 views, 0.695
+    for 5 of 2 views (SimCLR). With many instances the excess vanishes. `info_nce_bound` holds for any number.
 
     The loss is `poly_view`, `sufficient_statistics` or, with two views, `nt_xent` of a batch; the result has its shape.
     """
@@ -53,10 +52,8 @@ def printed_poly_view_bound(loss: ArrayLike, instances: int, views: int) -> jax.
 def multi_crop_bound(loss: ArrayLike, instances: int) -> jax.Array:
     """Lower bound on I(x; y) of two views from the mean of `info_nce` over pairs of views, in nats: log K - loss.
 
-    Shidani 2024, Eq. 1 and Proposition 2.1. Of `nt_xent`, whose negatives are both views of the other instances, log K
-    would have to be log(2K - 1), which is no bound: that is `printed_poly_view_bound` with two views.
-
-    The loss is `all_pairs(info_nce)` of a batch of K instances; the result has its shape.
+    Shidani 2024, Eq. 1 and Proposition 2.1. The loss is `all_pairs(info_nce)` of a batch of K instances (`nt_xent`: no
+    bound); the result has its shape.
     """
     return math.log(_checks.whole("instances", instances, 2)) - jnp.asarray(loss)
 
@@ -167,8 +164,7 @@ def optimal_multiplicity(batch: int, two_view_loss: float, equation: Literal[154
         Eq. 155:  1 + sqrt( B (1 - p) )          from  ℓ(M) = 1 - (1 - p) / (M - 1)     (Eq. 146)
 
     the maximum of log(B - M + 1) + log ℓ(M), p = ℓ(2) = e^{-loss} the likelihood at two views. Both forms of ℓ are the
-    paper's assumptions, and the maximised quantity is `printed_poly_view_bound`, which is not a bound; the study
-    shidani_fixed_batch compares the two with the best M measured.
+    paper's assumptions, and the maximised quantity is `printed_poly_view_bound`, which is not a bound.
 
     Args:
       batch: B >= 4 vectors in total.

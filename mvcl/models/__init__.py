@@ -1,10 +1,9 @@
 """Encoders and projection heads (flax nnx), each with a frozen config.
 
-A config's `build` returns the module:
-`ResNet(depth=18).build((32, 32, 3), dtype=jnp.bfloat16, rngs=nnx.Rngs(0))`.
-An encoder maps (n, *input_shape) to (n, encoder.features) in float32; a head maps that to (n, head.features).
-`dtype` is the computation dtype; parameters, normalisation and results are float32. A new module is in train
-mode; `eval_view` shares its variables in evaluation mode.
+A config's `build` returns the module: `ResNet(depth=18).build((32, 32, 3), dtype=jnp.bfloat16, rngs=nnx.Rngs(0))`.
+An encoder maps (n, *input_shape) to (n, encoder.features) in float32; a head maps that to (n, head.features). `dtype`
+is the computation dtype; parameters, normalisation and results are float32. A new module is in train mode; `eval_view`
+shares its variables in evaluation mode.
 """
 
 from typing import TYPE_CHECKING
@@ -26,12 +25,7 @@ if TYPE_CHECKING:
         moco_v3_head,
         piran_head,
     )
-    from mvcl.models._convolutional import (
-        EegConv,
-        EegConvEncoder,
-        ResNet,
-        ResNetEncoder,
-    )
+    from mvcl.models._convolutional import EegConv, EegConvEncoder, ResNet, ResNetEncoder
     from mvcl.models._export import export
     from mvcl.models._layers import (
         MLP,

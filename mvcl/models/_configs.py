@@ -64,8 +64,7 @@ def koromilas_head() -> models.MLPHead:
 def piran_head() -> models.MLPHead:
     """Linear 4096 - LayerNorm - GELU - Linear 256, weights of deviation 0.02 (Piran 2024, Appendix A).
 
-    The text has the layers without the norm, Table A1 "head normalization LayerNorm", without its place; here it is
-    before the activation.
+    The text has no norm, Table A1 "head normalization LayerNorm", without its place; here before the activation.
     """
     return models.MLPHead(  # paper, A, Table A1; no norm at its end: ours
         layers=2, hidden=4096, out=256, activation="gelu", norm="layer", output_norm="none", init="trunc_normal"
@@ -82,8 +81,7 @@ def moco_v2_head() -> models.MLPHead:
 def moco_v3_head() -> models.MLPHead:
     """Three linear layers, 4096 wide, each with BN, to 256; the last BN has no scale and no shift.
 
-    Chen 2021 (arXiv 2104.02057), for ViT. With `layers=2` it is the projector for ResNet-50, and
-    the predictor.
+    Chen 2021 (arXiv 2104.02057), for ViT. With `layers=2` it is the projector for ResNet-50, and the predictor.
     """
     return models.MLPHead(  # paper, 4.1; released, moco/builder.py; initial weights: ours, there PyTorch's
         layers=3, hidden=4096, out=256, activation="relu", norm="batch", output_norm="batch_plain", init="lecun"

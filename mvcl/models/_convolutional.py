@@ -105,8 +105,7 @@ class ResNetEncoder(nnx.Module):
 class ResNet:
     """Residual network (He 2016, v1.5: the stride of a bottleneck is in its 3x3 convolution).
 
-    Without classifier, on 3 channels with the ImageNet stem: 11,176,512 parameters at depth 18,
-    23,508,032 at depth 50.
+    Without classifier, on 3 channels with the ImageNet stem: 11,176,512 parameters at depth 18, 23,508,032 at depth 50.
     """
 
     depth: Literal[18, 34, 50, 101] = 18
@@ -138,11 +137,7 @@ class ResNet:
 
 
 def _stretches(length: int, count: int) -> np.ndarray:
-    """(length, count) weights that average `length` positions over `count` stretches.
-
-    Stretch i is floor(i length / count) to ceil((i + 1) length / count), as in PyTorch's AdaptiveAvgPool1d: for 33
-    positions and 4 stretches 0-8, 8-16, 16-24 and 24-32.
-    """
+    """(length, count) weights that average positions over `count` stretches, as PyTorch's AdaptiveAvgPool1d."""
     weights = np.zeros((length, count), np.float32)
     for i in range(count):
         first, last = i * length // count, -((i + 1) * length // -count)
@@ -215,8 +210,7 @@ class EegConv:
     """Six strided convolutions and a pointwise read-out over one EEG channel, shared by all channels.
 
     Kernel and stride are 3, then five times 2, each padded by half a kernel, so that 30 s at 100 Hz become 33
-    positions. Every block is convolution, dropout of whole feature maps, group norm with two feature maps a group,
-    exact GELU; as in the released code (github.com/theabrusch/Multiview_TS_SSL). The last block has `out` channels, a
+    positions; as in the released code (github.com/theabrusch/Multiview_TS_SSL). The last block has `out` channels, a
     linear layer is applied to each position, and the positions are averaged. 566,016 parameters by default.
     """
 

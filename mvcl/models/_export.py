@@ -34,14 +34,11 @@ def laid_out(name: str, value: np.ndarray, *, back: bool = False) -> np.ndarray:
 def export(encoder: nnx.Module, config: EncoderConfig, path: str | os.PathLike[str]) -> None:
     """Write an encoder's parameters and running statistics to a safetensors file, for PyTorch.
 
-    ResNet has torchvision's names (`layer1.0.conv1.weight`; with group norm the same names, without
-    running statistics), ViT timm's (`blocks.0.attn.qkv.weight`), ConvNet and MLP their own
-    (`convs.0.weight`, `norms.0.weight`; `linears.0.weight`, whose input is flattened in (height, width,
+    ResNet has torchvision's names (`layer1.0.conv1.weight`), ViT timm's (`blocks.0.attn.qkv.weight`), ConvNet and MLP
+    their own (`convs.0.weight`, `norms.0.weight`; `linears.0.weight`, whose input is flattened in (height, width,
     channels) order). Kernels are laid out as PyTorch's: (out, in, height, width) and (out, in). Every batch norm also
-    has `num_batches_tracked`, which a strict `load_state_dict` needs: int64 zero, since mvcl does not count batches.
-    The config and the origin of the names are in the file's metadata.
-
-    The running variance is flax's, which is not multiplied by n/(n-1) as PyTorch's is.
+    has `num_batches_tracked`, which a strict `load_state_dict` needs: int64 zero. The config and the origin of the
+    names are in the file's metadata. The running variance is not multiplied by n/(n-1) as PyTorch's is.
 
     The file is written atomically. Raises OSError if it cannot be written.
     """

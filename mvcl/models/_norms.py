@@ -62,12 +62,10 @@ def norm(
 
     Otherwise flax would round running statistics to bfloat16. E[x^2] - E[x]^2 would cancel for a large mean.
 
-    batch: under jit with statistics of the global batch, however it is sharded; running ones have momentum
-    `RUNNING_DECAY`, all norms their `NORM_EPS`. With more `groups` it is `SplitBatchNorm`. `batch_no_shift` and
-    `batch_plain` have no shift, and no shift and no scale.
-    group (Wu & He 2018): gcd(features, 256) / 8 groups, at least 1. That is 32 groups for at least 256 features, and
-    groups of at least 8 channels below. With 32 groups of 64 features, two channels at 1x1, in the last stage on a
-    small image, would be normalised to their sign.
+    batch: under jit with statistics of the global batch, however it is sharded. With more `groups` it is
+    `SplitBatchNorm`. `batch_no_shift` and `batch_plain` have no shift, and no shift and no scale.
+    group (Wu & He 2018): gcd(features, 256) / 8 groups, at least 1, so that two channels at 1x1, in the last stage on a
+    small image, are not normalised to their sign.
     """
     if kind == "none":
         return None
@@ -87,9 +85,8 @@ def norm(
 class SplitBatchNorm(nnx.BatchNorm):
     """Batch normalisation with statistics of each group of rows; the running ones are the groups' mean.
 
-    Strided, group g has the rows g, g + groups, ..., as the SplitBatchNorm of MoCo's code: with views of an image in
-    consecutive rows, few of them are in one group. Otherwise a group is of consecutive rows: with as many groups as
-    devices, BatchNorm without synchronisation.
+    Strided, group g has the rows g, g + groups, ..., as the SplitBatchNorm of MoCo's code. Otherwise a group is of
+    consecutive rows: with as many groups as devices, BatchNorm without synchronisation.
     """
 
     def __init__(self, features: int, groups: int, strided: bool, **options: Any) -> None:

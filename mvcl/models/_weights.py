@@ -35,12 +35,11 @@ def load_weights(
 ) -> str:
     """Load an encoder's parameters and running statistics, and its head's, from a file; return the prefix of its names.
 
-    The file is one of safetensors, such as `export` writes, or of torch.save (PyTorch 1.6 and later), whose tensors are
-    read without PyTorch and without executing anything. Its names are those of `export` after a prefix that all have,
-    such as `state_dict.module.base_encoder.`; of a ResNet also an nn.Sequential's of torchvision's layers, and of
-    `Autoencoders` those of SEM's released code, of a ViT those of Hugging Face's ViT, CLIP and DINOv2, whose positions
-    are interpolated to the encoder's grid. An .npz file has the same names and layouts. The head is what has its
-    shapes, in its order, nearest to the encoder. Other names, such as a classifier's, are ignored.
+    The file is one of safetensors, such as `export` writes, an .npz, or one of torch.save (PyTorch 1.6 and later). Its
+    names are those of `export` after a prefix that all have, such as `state_dict.module.base_encoder.`; of a ResNet
+    also an nn.Sequential's of torchvision's layers, of `Autoencoders` those of SEM's released code, of a ViT those of
+    Hugging Face's ViT, CLIP and DINOv2, whose positions are interpolated to the encoder's grid. The head is what has
+    its shapes, in its order, nearest to the encoder. Other names, such as a classifier's, are ignored.
 
     Args:
       encoder: Module to change.

@@ -13,14 +13,12 @@ which all views of the group are updated. docs/design/transport.md says why.
 so that the joint marginal of the fixed views is `S[t] = w[t] sum_j (U R)[t, j] V[t, j]`. With k = 3 and both fixed and
 b in the group, `S[t, j] = w U R V` before the sum over j. The `Way` says in which numbers:
 
-*Kernels.* `K_lm = exp(-(C_lm - min C_lm) / ε)` is made once for all passes; u, v and R are products of its rows. These
-are at least `exp(-spread)` for each pair that they are made of, with `spread` the largest `(max C_lm - min C_lm) / ε`,
-so that the sum is at least `exp(-(2k - 3) spread)`. What underflows is below the smallest normal number: lost is a
-relative `n² tiny exp((2k - 3) spread)`, for `(2k - 3) spread = 0.7 log(1/tiny)`, 61 in float32, under 1e-6 at n = 512.
+*Kernels.* `K_lm = exp(-(C_lm - min C_lm) / ε)` is made once for all passes; u, v and R are products of its rows. With
+`spread` the largest `(max C_lm - min C_lm) / ε` the sum is at least `exp(-(2k - 3) spread)`. What underflows is lost, a
+relative `n² tiny exp((2k - 3) spread)`: for `(2k - 3) spread = 0.7 log(1/tiny)`, 61 in float32, under 1e-6 at n = 512.
 
 *Rows.* Every row of U and V is divided by its largest entry and every column of R likewise; the divisors go to the
-logarithm of w. Then `(U R V)[t] >= min R >= exp(-spread)`: a spread of 61 is allowed. A pass takes 2 n^(k-1)
-exponentials.
+logarithm of w. A spread of 61 is allowed. A pass takes 2 n^(k-1) exponentials.
 
 *Elementwise* (any other case): logarithms of all n^k entries, a block at a time, added by log-sum-exp.
 

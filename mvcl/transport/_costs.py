@@ -153,8 +153,7 @@ class Barycenter(_Weighted):
     """The cost of the Wasserstein barycentre, `min_b sum_l λ_l ||x_l - b||² = sum_{l<m} λ_l λ_m ||x_l - x_m||²`.
 
     b is the mean `sum_l λ_l x_l`. The Wasserstein barycentre of the views is the distribution of b under the optimal
-    plan without entropy, whose cost is `min_ν sum_l λ_l W_2(ν, μ_l)²`. Agueh, Carlier 2011 (SIAM J. Math. Anal. 43),
-    who have λ_l / 2 for λ_l. For unit vectors and equal weights it is the circular variance.
+    plan without entropy. Agueh, Carlier 2011 (SIAM J. Math. Anal. 43), who have λ_l / 2 for λ_l.
     """
 
     def matrices(self, points: Sequence[jax.Array]) -> Matrices:
@@ -172,9 +171,8 @@ class SphericalBarycenter(_Weighted):
     """The cost of the barycentre on the unit sphere, `min_b sum_l λ_l (1 - <b, x_l>) = 1 - ||sum_l λ_l x_l||`.
 
     b is the unit vector along `sum_l λ_l x_l`; `1 - <b, x>` is half the squared distance of unit vectors. With equal
-    weights it is `1 - R`, R the length of the mean: the circular variance of directional statistics, where Piran 2024
-    has `1 - R²`. The length is held above the square root of the dtype's rounding error; shorter ones pass no gradient.
-    Where points are missing it is `sum_l λ_l - ||sum_l λ_l x_l||` over the others.
+    weights it is `1 - R`, R the length of the mean, where Piran 2024 has `1 - R²`. The length is held above the square
+    root of the dtype's rounding error. Where points are missing it is `sum_l λ_l - ||sum_l λ_l x_l||` over the others.
     """
 
     def matrices(self, points: Sequence[jax.Array]) -> Matrices:

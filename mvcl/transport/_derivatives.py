@@ -72,13 +72,10 @@ def _slope(work: blocks.Work, at: Point) -> Slope:
 def potentials_of(work: blocks.Work, at: Point) -> tuple[jax.Array, ...]:
     """The potentials of `at`, whose derivative is that of the solution of `marginal_l(f, C, ε) = a_l`.
 
-    Differentiating that gives, with the pair marginals P_lm of the plan,
+        (1/ε) (marginal_l df_l + sum_m P_lm df_m) = da_l - (d marginal_l / d(C, ε)) d(C, ε)
 
-        (1/ε) (marginal_l df_l + sum_m P_lm df_m) = da_l - (d marginal_l / d(C, ε)) d(C, ε),
-
-    a linear system of n_1 + ... + n_k unknowns, solved by conjugate gradients with k(k-1) products of a matrix
-    (n_l, n_m) and a vector a step. Of plans whose marginals do not fit, df keeps them as they are, plus da. With
-    penalties the right side is `a_l exp(-f_l / ρ_l)`, and potentials at the price of unmatched weight stay there.
+    with the pair marginals P_lm of the plan, by conjugate gradients. Of plans whose marginals do not fit, df keeps them
+    as they are, plus da. With penalties the right side is `a_l exp(-f_l / ρ_l)`; potentials at the price stay there.
     """
     return at.potentials
 
@@ -141,8 +138,8 @@ def _solve(
     """x of `marginal_l x_l + sum_m P_lm x_m + more_l x_l = right_l`, 0 where the marginal is 0 and where x is held.
 
     `change` gives the first two terms, `more` the factor and where x is held. The system is scaled to ones on its
-    diagonal, and then has eigenvalues from 0 to k. Constants c_l with sum 0 added to the x_l of views without more
-    change nothing; the solution is the one whose means under these marginals are all equal, by a term that is 0 for it.
+    diagonal. Constants with sum 0 added to the x_l of views without more change nothing; the solution is the one whose
+    means under these marginals are all equal, by a term that is 0 for it.
     """
     there = [(m > 0) & ~held for m, (_, held) in zip(marginals, more)]
     root = [jnp.sqrt(jnp.where(t, m + extra, 1)) for t, m, (extra, _) in zip(there, marginals, more)]

@@ -37,8 +37,6 @@ _FITS = 30  # steps to the weights of landmarks; ours
 class Geometry:
     """Costs of all tuples of points, one from each of k views, in the form in which they are held.
 
-    Made by `from_points`, `from_pairs` or `from_tensor`.
-
     Attributes:
       arrays: k(k-1)/2 matrices (n_l, n_m) whose sum is the cost or, with `of_sum`, its argument; or one tensor.
       counts: None for k, or k vectors (n_l,), 0 for a missing point: their sum over a tuple is the number of points
@@ -47,11 +45,9 @@ class Geometry:
       x_s: k arrays (n_l, d), the points, if it was made from them.
       cost_fns: the ott `CostFn`, or k(k-1)/2 of them, if it was made with them.
       dense: whether the costs are held as a tensor (n_1, ..., n_k).
-      edges: the k-1 pairs (l, m) of views, l < m, that have matrices, where they are a tree, as a chain or a star; else
-        None. Problems of trees take n² for each edge.
-      pair_spread: a bound on max - min of the costs of any pair of views, where one is known, as 4/k² is for the
-        circular variance of unit vectors. With it and an epsilon that is a number, or costs that are not traced, one
-        way of summing over the tuples is compiled; else all are, and the costs decide.
+      edges: the k-1 pairs (l, m) of views, l < m, that have matrices, where they are a tree; else None.
+      pair_spread: a bound on max - min of the costs of any pair of views, as 4/k² is for the circular variance of unit
+        vectors. With it, or costs that are not traced, one way of summing is compiled; else all, and the costs decide.
     """
 
     arrays: tuple[jax.Array, ...]
@@ -80,9 +76,8 @@ class Geometry:
             `SumOverPairs`, `Barycenter` or `SphericalBarycenter`; an ott `CostFn`, summed over the pairs of views, or
             k(k-1)/2 of them in the order (0,1), (0,2), ...; or any function of a (k, d) stack, which makes the tensor.
           scale: positive factor of the cost.
-          present: boolean (k, n), for views of one size; a point where it is False stands for a view that an instance
-            lacks. The cost of a tuple is then over the points that it has: a sum over pairs leaves out the pairs of a
-            missing point, `"circular_standard_deviation"` takes the mean of those present and is 0 for none.
+          present: boolean (k, n), for views of one size, False where an instance lacks a view. The cost of a tuple is
+            then over the points that it has.
 
         Raises:
           ValueError: for shapes and options other than these, and for a function of a (k, d) stack with `present`.
@@ -162,10 +157,9 @@ class Geometry:
             exp(-C / ε) ≈ sum_b w_b prod_l exp(-scale λ_l ||x_l - b||² / ε)
 
         That is a star whose centre, the landmarks, is one more view, the last, of a free marginal: take it in a
-        `Problem` with this epsilon and `tau=(1, ..., 1, 0)`. All terms are positive, so that logarithms hold any spread
-        of the costs. The weights w make `sum_b w_b exp(-scale ||b - c||² / ε)` about 1 at the landmarks c. The error is
-        small where landmarks are closer together than `sqrt(ε / scale)` around the means of tuples, which takes few
-        dimensions or a large epsilon.
+        `Problem` with this epsilon and `tau=(1, ..., 1, 0)`. The weights w make `sum_b w_b exp(-scale ||b - c||² / ε)`
+        about 1 at the landmarks c. The error is small where landmarks are closer together than `sqrt(ε / scale)` around
+        the means of tuples, which takes few dimensions or a large epsilon.
 
         Args:
           x_s: as in `from_points`; k views.
@@ -173,7 +167,7 @@ class Geometry:
           epsilon: positive, the problem's.
           cost: λ; the sum over pairs of squared distances is `Barycenter()` with `scale=k**2`.
           edges: k-1 pairs (l, m), l < m, that are a tree: the cost is then `scale` times the sum of their squared
-            distances, and each edge has landmarks of its own, k-1 more views, in the order of the edges.
+            distances, and each edge has landmarks of its own, k-1 more views.
           scale: positive factor of the cost.
 
         Raises:

@@ -28,8 +28,8 @@ _MOST_ENTRIES = 2**26
 class SinkhornOutput:
     """The solver's result; only `dual` carries gradients, and epsilon its own, unless `use_danskin` is False.
 
-    The plan is `P[i_1..i_k] = exp((sum_l f_l[i_l] - C[i_1..i_k]) / epsilon)`. It is never held: the methods sum over
-    its entries, a block at a time. Names and meanings are those of ott's `MMSinkhornOutput` where it has them.
+    The plan, never held, is `P[i_1..i_k] = exp((sum_l f_l[i_l] - C[i_1..i_k]) / epsilon)`. Names and meanings are those
+    of ott's `MMSinkhornOutput` where it has them.
 
     Attributes:
       potentials: k vectors (n_l,) f, in the unit of the costs; -inf where the weight is 0.
@@ -40,14 +40,12 @@ class SinkhornOutput:
         `a_l exp(-f_l / ρ_l)`; what is below it at a point whose f is the price of unmatched weight does not count.
       errors: (max_iterations / inner_iterations,), that error after each `inner_iterations` sweeps; -1 where they were
         not made, inf where epsilon had just changed.
-      transport_mass: scalar, the sum of the plan; at the optimum that of the weights that it must have.
-      n_iters: int32, sweeps in which every view was updated; the last may have updated half of the views.
-      n_passes: int32, passes over the tuples, each for half of the views, with the last, which only measures.
+      transport_mass: scalar, the sum of the plan.
+      n_iters, n_passes: int32, sweeps over the views, and passes over the tuples, each for half of the views, with the
+        last, which only measures.
       status: int32, a `Status`.
-      threshold: scalar, the solver's.
       problem: geometry, weights (n_l,) of all k views, and epsilon, a scalar.
-      inner_iterations: the solver's.
-      use_danskin: the solver's.
+      threshold, inner_iterations, use_danskin: the solver's.
     """
 
     potentials: tuple[jax.Array, ...]
@@ -133,9 +131,8 @@ class SinkhornOutput:
     def primal_bound(self) -> jax.Array:
         """Scalar, a bound of `<P, C> + epsilon <P, log P - 1>` from above, of a plan whose marginals are the weights.
 
-        The solver's plan, every view scaled down to its weights, lacks e_l in the marginals: the product of all e_l is
-        added. The entropy of the sum is bounded by convexity, which costs nothing where the marginals fit. ValueError
-        for a problem with `tau` or `unmatched`.
+        It is the solver's, every view scaled down to its weights, and the product of what its marginals then lack.
+        ValueError for a problem with `tau` or `unmatched`.
         """
         if self.problem.tau is not None or self.problem.unmatched is not None:
             raise ValueError(

@@ -36,16 +36,14 @@ class Problem:
       geometry: the costs.
       a_s: weights of the points, k vectors (n_l,) in float32 or wider; None, for all or for one of them, is 1/n_l.
         Those that the marginals must have are all of one sum. A point of weight 0 is not there, though its costs must
-        be finite. Values are checked; if they are traced, bad ones have the status `INFEASIBLE`.
+        be finite. Bad values that are traced have the status `INFEASIBLE`.
       epsilon: positive regularisation in the unit of the costs, or an ott `Epsilon`, which starts larger and decays by
         the sweep; the result is always that of its target. None is ott's rule, 1/20 of the standard deviation of the
         costs of all tuples. With a number or None the solver chooses a start (`MMSinkhorn`).
       tau: None, or τ of each of the k views in [0, 1], without a unit: below 1 the marginal is near its weights, at 0
-        it is free. The entropy adds mass: for a cost of 0, n points of weight 1/n in every view and one τ < 1 the
-        plan has the mass `n^(k ε / (ε + k ρ))`.
+        it is free.
       unmatched: None, or λ of each of the k views: the price >= 0, in the unit of the costs, of a unit of weight that
-        stays unmatched; `jnp.inf` where none may. The transport is then partial: without entropy, a tuple is matched
-        only if its cost is at most the sum of the λ_l. The solution has no derivative by λ.
+        stays unmatched; `jnp.inf` where none may. The solution has no derivative by λ.
     """
 
     geometry: Geometry

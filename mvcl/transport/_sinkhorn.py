@@ -83,9 +83,8 @@ class _Carry(NamedTuple):
 def _iterate(options: Options, problem: Given) -> End:
     """Passes over the two groups in turn until the potentials at hand are measured to fit.
 
-    A pass begins with the joint marginal of its group under the current potentials. Its error and that of the other
-    group, known since its update, are the whole error of these potentials: if it is small enough they are the result,
-    else the group is updated. So the last iterate is always measured, and measuring costs nothing.
+    A pass begins with the joint marginal of its group. Its error and that of the other group, known since its update,
+    are that of the potentials: if it is small they are the result, else the group is updated. So measuring is free.
     """
 
     def run(way: Way) -> _Carry:

@@ -75,9 +75,8 @@ class MMSinkhorn:
     The gradient of `dual` is Danskin's: `P` with respect to C, `<P, log P - 1>` with respect to ε, f_l with respect
     to a_l (0 where a_l is 0), at the potentials the iteration ended with; exact at the optimum. A direction in the
     weights must leave the sums of all views equal. With τ_l < 1, ρ_l depends on ε. Further derivatives, in both modes,
-    differentiate the potentials implicitly; before convergence they are those of the plan at hand, as if it were the
-    optimum. `jax.jvp` of `jax.grad` holds k(k-1)/2 matrices (n_l, n_m) more, `jax.grad` of `jax.grad` numbers of
-    n_1 ... n_k / max n_l. Under `vmap` the problems are solved one after the other.
+    differentiate the potentials implicitly, as if the plan at hand were the optimum. Under `vmap` the problems are
+    solved one after the other.
 
     Attributes:
       threshold: the iteration stops when `sum_l ||marginal_l - a_l||_p`, measured on its current potentials, is below.
@@ -87,8 +86,7 @@ class MMSinkhorn:
       max_iterations: sweeps at most; in a sweep every view is updated once.
       use_danskin: False gives `potentials`, and with them `dual` and all that is read from the plan, their implicit
         derivatives; ott differentiates its iterations.
-      axis_name: inside `shard_map`, the mesh axis whose devices share the work. The arguments are whole on
-        every device, and so is the result.
+      axis_name: inside `shard_map`, the mesh axis whose devices share the work; arguments and result are whole on each.
       block_size: rows of n numbers held at once; None takes what suits the backend. Same result either way.
       max_operations: a pass that takes more multiply-adds than this, all devices together, is refused.
     """
@@ -119,15 +117,14 @@ class MMSinkhorn:
 
         Args:
           problem: its geometry, weights and epsilon.
-          init: k potentials (n_l,) to start from, as those of a similar problem; 0 otherwise and where they are not
-            finite. The result is the same up to the threshold.
+          init: k potentials (n_l,) to start from, 0 where not finite. The result is the same up to the threshold.
 
         Returns:
           A `SinkhornOutput`. For a cost of 0 everywhere and n points of weight 1/n `dual` is `-ε (k log n + 1)`.
 
         Raises:
-          ValueError: for wrong shapes and options, for weights that are negative, not finite or of different sums, and
-            for a problem above `max_operations`, naming what would fit.
+          ValueError: wrong shapes and options, weights that are negative, not finite or of different sums, and a
+            problem above `max_operations`, naming what would fit.
         """
         options, given = self._given(problem, init)
         axis_name = self.axis_name

@@ -1,15 +1,14 @@
 """Log-sum-exps of blocks of similarities: what the objectives spend their time on.
 
-A block is the matrix of inner products of the n vectors of one view with those of another. Every objective is
-a cheap function of the log-sum-exps of rows and columns of such blocks. Here each block is computed once and
-gives both: the block of views (m, l) is the transpose of (l, m). The rules that make it fast, all exact:
+A block is the matrix of inner products of the n vectors of one view with those of another. Every objective is a cheap
+function of the log-sum-exps of rows and columns of such blocks. Here each block is computed once and gives both. The
+rules that make it fast, all exact:
 
-- On the unit sphere an inner product is at most 1/temperature, so one fixed shift serves for every
-  exponential and no row maximum is needed, as long as exp(-2/temperature) does not underflow. Otherwise
-  (small temperature, or vectors that are not of unit length) rows and columns get their own. A traced
-  temperature decides when it is known.
-- With the fixed shift the gradient is `E * (u_i + v_j)`, E the exponentials of the forward pass, u and v the
-  cotangents of the rows' and columns' sums: no exponential is taken twice.
+- On the unit sphere an inner product is at most 1/temperature, so one fixed shift serves for every exponential and no
+  row maximum is needed, as long as exp(-2/temperature) does not underflow. Otherwise (small temperature, or vectors
+  that are not of unit length) rows and columns get their own. A traced temperature decides when it is known.
+- With the fixed shift the gradient is `E * (u_i + v_j)`, E the exponentials of the forward pass, u and v the cotangents
+  of the rows' and columns' sums: no exponential is taken twice.
 - A view's block with itself is symmetric: its gradient is one product with `W + W^T`.
 - In blocks of rows, E is recomputed tile by tile and never stored.
 
@@ -208,9 +207,7 @@ def _of_views(o: whole.Operand, x: Kept, y: Kept, pairs: Pairs) -> whole.Operand
 
 
 def _one_by_one(z: jax.Array, keep: jax.Array | None) -> list[Kept]:
-    """Each view on its own. The gradient of a split is one concatenation, that of k slices k padded
-    arrays.
-    """
+    """Each view on its own. The gradient of a split is one concatenation, that of k slices k padded arrays."""
     ones = (1,) * z.shape[0]
     return list(zip(lax.split(z, ones), [None] * len(ones) if keep is None else lax.split(keep, ones)))
 

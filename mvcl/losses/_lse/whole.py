@@ -259,11 +259,7 @@ def _take(x: jax.Array, views: np.ndarray) -> jax.Array:
 
 
 def _spread(change: jax.Array, views: np.ndarray) -> jax.Array:
-    """change[views], as a product with zeros and ones.
-
-    Its transpose adds up by view. That of a gather is a scatter, which takes longer than the products; slices
-    that are added up by name took as long, and for eight views of two instances XLA's CPU compiler aborted.
-    """
+    """change[views], as a product with zeros and ones: the transpose of a gather is a scatter, which takes longer."""
     if np.array_equal(views, np.arange(change.shape[0])):
         return change
     member = views[:, None] == np.arange(change.shape[0])[None, :]
