@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         averaged,
         encode,
         evaluation_table,
+        shared_protocols,
     )
     from mvcl.evaluation._geometry import LOGGED, TOGETHER, Geometry, geometry
     from mvcl.evaluation._probe import draw_labels, few_label_probe, fit_logistic, linear_probe

@@ -30,8 +30,7 @@ class ChannelProbe:
     epochs: int = 40
     """Passes over the drawn rows at most."""
     patience: int = 7
-    """Epochs without a lower validation loss after which training stops and takes the best weights; without a stop it
-    takes the last."""
+    """Epochs without a lower validation loss after which it ends with the best weights, not the last."""
 
     def __post_init__(self) -> None:
         counts = dict.fromkeys(("batch_size", "epochs", "patience"), "[1, inf)")

@@ -128,8 +128,8 @@ def sgd_probe(
     """Test accuracies of a linear layer trained by SGD on batches of features, for each learning rate.
 
     Args:
-      batches: features (b, d) floating and labels (b,) integers in [0, num_classes) of each step; `shuffled` gives
-        those of features in memory. The probe takes `options.epochs` times `options.steps(rows)` of them.
+      batches: features (b, d) floating and labels (b,) integers in [0, num_classes) of each of `options.epochs` x
+        `options.steps(rows)[1]` steps; `shuffled` gives those of features in memory.
       *tests: (m, d) floating, and (m,) integers likewise, of each of t test sets.
       rows: rows of the training split.
 
@@ -161,10 +161,7 @@ def sgd_probe(
 def shuffled(
     features: np.ndarray, labels: np.ndarray, *, batch_size: int, epochs: int, seed: int = 0
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Shuffled batches of features in memory, in another order in every epoch.
-
-    The last rows of an epoch that do not fill a batch are not used in it.
-    """
+    """Whole batches of features in memory, in another order in every epoch."""
     for epoch in range(epochs):
         order = np.random.default_rng((seed, epoch)).permutation(len(features))
         for start in range(0, len(order) - batch_size + 1, batch_size):
@@ -209,8 +206,8 @@ class Classification(Evaluation):
     of: str = ""
     """Use the splits OF/train and OF/test, for example of a second data set; empty: train and test."""
     linear: LinearProbe | None = None
-    """An additional linear probe trained by SGD on all labels, as in the papers; None: no such probe. With
-    augmentation only the trained encoder is probed, since every epoch encodes the training split again."""
+    """An additional linear probe trained by SGD on all labels, as in the papers; with augmentation only of the trained
+    encoder."""
 
     def of_clusters(self, clusters: int) -> Evaluation:
         return self._unmeasured("the data have no classes")

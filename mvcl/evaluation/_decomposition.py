@@ -100,8 +100,7 @@ def decompose(
     layers. Intervals are those of bootstrap draws of the test rows, without the spread over training rows.
 
     Args:
-      train, test: features (n, d) by the name of a view; and, by a tuple of names, of several views, where these are
-        not the features of each side by side, as of a network that fuses views.
+      train, test: features (n, d) by the name of a view; and, by a tuple of names, of views that a network fuses.
       labels: (n,) of train and test: floating numbers are scores, whole numbers and texts classes.
       present: (n, k) bool of train and test, False where a view is missing. A probe is fitted on the rows that have its
         views; all are tested on the rows that have every view.

@@ -97,8 +97,8 @@ def transfer_table(transfer: Transfer) -> str:
 class Domains(Evaluation):
     """Linear probes from one training domain to the held-out one, and from all of them together; as a table.
 
-    Needs splits DOMAIN/train and DOMAIN/test, and `train` whose views are named after its domains. Where pre-training
-    holds no domain out, every domain is tested by the classifiers of the others.
+    Needs splits DOMAIN/train and DOMAIN/test, and `train` whose views are named after its domains. Without a held-out
+    domain every one is tested by the classifiers of the others.
     """
 
     linear: LinearProbe | None = None

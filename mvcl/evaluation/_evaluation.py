@@ -142,34 +142,37 @@ def evaluation_table(rows: Mapping[str, Sequence[Result]]) -> str:
     `rows` are the results by the name of the row, such as "trained encoder". A measure is a column; more than 12
     measures are rows. "-" means not measured. The text has no final newline.
     """
-    found = {row: {result.name: result for result in results} for row, results in rows.items()}
-    columns = list(dict.fromkeys(name for results in found.values() for name in results))
-    cells = [["", *columns]]
-    for row, results in rows.items():
-        known = [r for r in results if r.value is not None]
-        deviations = ("" if r.deviation is None else f" ± {r.deviation:.3f}" for r in known)
-        texts = {r.name: f"{r.value:.3f}{deviation}" for r, deviation in zip(known, deviations)}
-        cells.append([row, *(texts.get(name, "-") for name in columns)])
-    if len(columns) > _COLUMNS:
-        cells = [list(line) for line in zip(*cells)]
-    widths = [max(map(len, column)) for column in zip(*cells)]
-    lines = [
-        "  ".join([line[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(line[1:], widths[1:]))]).rstrip()
-        for line in cells
-    ] + [""]
-    by_protocol: dict[tuple[str, str], list[str]] = {}  # columns with the same protocol share a line
-    for column in columns:
-        protocols = {row: results[column].protocol for row, results in found.items() if column in results}
-        different = list(dict.fromkeys(protocols.values()))
-        for protocol in different:
-            where = ", ".join(row for row, other in protocols.items() if other == protocol)
-            only = "" if len(different) == 1 else f" ({where})"
-            by_protocol.setdefault((protocol, only), []).append(column)
-    for (protocol, only), names in by_protocol.items():
+    import pandas as pd  # its import is slow
+
+    every = pd.DataFrame([vars(result) | {"row": row} for row, results in rows.items() for result in results])
+    known = every.dropna(subset="value").astype({"deviation": float})
+    ends = known["deviation"].map(" ± {:.3f}".format).where(known["deviation"].notna(), "")
+    known = known.assign(text=known["value"].map("{:.3f}".format) + ends)
+    table = known.pivot(index="row", columns="name", values="text").reindex(
+        index=rows, columns=every["name"].unique()
+    )
+    table = table.fillna("-").rename_axis(index=None, columns=None)
+    shown = table.T if table.shape[1] > _COLUMNS else table
+    lines = [shown.to_string(col_space=[len(name) + 1 for name in shown]), ""]
+    for names, whose, protocol in shared_protocols(every["row"], every["name"], every["protocol"]):
         many = f"{names[0]} to {names[-1]} ({len(names)} measures)"
-        named = ", ".join(names) if len(names) <= _COLUMNS else many
-        lines.append(f"{named}{only}: {protocol}.")
+        lines.append(f"{', '.join(names) if len(names) <= _COLUMNS else many}{whose}: {protocol}.")
     return "\n".join(lines)
+
+
+def shared_protocols(
+    rows: Iterable[str], columns: Iterable[str], protocols: Iterable[str]
+) -> list[tuple[list[str], str, str]]:
+    """Columns with the same protocol, their rows " (A; B)" where a column has several protocols, and the protocol."""
+    import pandas as pd
+
+    found: dict[tuple[str, str], list[str]] = {}
+    every = pd.DataFrame({"row": [*rows], "column": [*columns], "protocol": [*protocols]})
+    for column, of in every.groupby("column", sort=False):
+        for protocol, part in of.groupby("protocol", sort=False):
+            whose = f" ({'; '.join(part['row'])})" if of["protocol"].nunique() > 1 else ""
+            found.setdefault((whose, protocol), []).append(column)
+    return [(names, *key) for key, names in found.items()]
 
 
 def encode(

@@ -38,8 +38,7 @@ class Retrieval(Evaluation):
     """Recall at k of each view by each other view, and of each view by all others together.
 
     Each example is a query that looks for its own other view among those of all examples. Needs given views and
-    embeddings of all views in one space, by default the head's. Examples that lack a view are left out where that view
-    is needed, as queries and as candidates.
+    embeddings of all views in one space. Examples are left out where a view that they lack is needed.
     """
 
     scored: ClassVar[bool] = True
@@ -47,8 +46,7 @@ class Retrieval(Evaluation):
     """Output of each view to compare: `head_views`, the head's, which the objective compares; or `views`, the
     encoder's."""
     ks: tuple[int, ...] = (1, 5, 10)
-    """A query is a hit at k if its own example is among the first k; one result for each k. Each pair of views and each
-    retrieved view has a result for the first k only."""
+    """A query is a hit at k if its own example is among the first k; pairs and single views have the first k only."""
 
     def splits(self, available: Sequence[str]) -> tuple[str, ...]:
         return ("test",)

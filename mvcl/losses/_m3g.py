@@ -172,13 +172,12 @@ def _gap(
     z = _checks.views(z, axis_name)
     epsilon_init = _checks.real("epsilon_init", given.epsilon_init)
     epsilon_decay = _checks.real("epsilon_decay", given.epsilon_decay)
-    if not (epsilon_init >= 1 and 0 < epsilon_decay <= 1):
+    if not (epsilon_init >= 1 and 0 < epsilon_decay <= 1) or (epsilon_init > 1 and epsilon_decay == 1):
+        got = f"epsilon_init={epsilon_init}, epsilon_decay={epsilon_decay}"
         raise ValueError(
-            "epsilon_init must be >= 1 and epsilon_decay in (0, 1], "
-            f"got epsilon_init={epsilon_init}, epsilon_decay={epsilon_decay}"
+            "epsilon_init must be >= 1 and epsilon_decay in (0, 1]; from above epsilon, epsilon_decay must be < 1; "
+            f"got {got}"
         )
-    if epsilon_init > 1 and epsilon_decay == 1:
-        raise ValueError(f"epsilon_decay must be < 1 to reach epsilon from epsilon_init={epsilon_init}")
     dtype = jnp.promote_types(z.dtype, jnp.float32)
     strength = _checks.scalar("epsilon", given.epsilon, dtype, positive=True)
     scale = _checks.real("cost_scale", given.cost_scale, positive=True)

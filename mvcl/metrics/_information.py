@@ -187,14 +187,13 @@ def optimal_multiplicity(batch: int, two_view_loss: float, equation: Literal[154
 def expected_info_nce(instances: int, information: float, draws: int = 20_000, seed: int = 0) -> float:
     """Expectation of `info_nce_bound` under the best score, for K pairs of Gaussians with this information, in nats.
 
-    The best score is the logarithm of the density ratio, and its law depends on the information alone, as x and the
-    mean of the other views are two Gaussians of correlation sqrt(1 - e^{-2 I}). An average over draws.
+    The best score is the logarithm of the density ratio, whose law depends on the information alone. An average over
+    draws of K pairs.
 
     Args:
       instances: K >= 2.
       information: I > 0, nats.
-      draws: of K pairs.
-      seed: of the draws.
+      draws, seed: of the average.
 
     Returns:
       Nats, less than both the information and log K; the standard error is about 0.5 / sqrt(draws).

@@ -35,10 +35,8 @@ def information_bounds(alone: ArrayLike, without: ArrayLike, whole: ArrayLike) -
         shared     max(0, max_i I_i + W_i - I)      <= R   <= min(min_i W_i, Σ_i I_i, I - least S - Σ_i least U_i)
 
     They follow from the lattice of Williams and Beer 2010 (arXiv 1004.2515): U_i is the atom {i}, S has the atoms
-    without a single view, R all others. Of two views W_1 = I_2, and R - S = I_1 + I_2 - I exactly, so that one number
-    is free, and all bounds are reached. The least U_i and the largest S are those of the minimum mutual information
-    (Barrett 2015, arXiv 1411.2832), whose redundancy of two views is the smaller information; of one number that all
-    are jointly Gaussian with, it is the only decomposition that depends on the law of each view and the target alone.
+    without a single view, R all others. Of two views W_1 = I_2, and R - S = I_1 + I_2 - I exactly: one number is free.
+    The least U_i and the largest S are those of the minimum mutual information (Barrett 2015, arXiv 1411.2832).
 
     Args:
       alone: (..., k), I_i of k >= 2 views.
@@ -68,10 +66,9 @@ def information_parts(
 ) -> Parts:
     """One decomposition within the `information_bounds`, whose arguments are the first.
 
-    With tables that of the `union_information`, BROJA (Bertschinger 2014) of two views. The share that is told twice,
-    of the most that can be, is that of the tables: so tables of variables that tell a little less do as well. Of more
-    than two views U_i is what view i tells and all others together do not, BROJA of these two; S is what the union of
-    all views leaves (Griffith and Koch 2014); the rest is shared. Without tables that of the minimum mutual information
+    With tables that of the `union_information`, BROJA (Bertschinger 2014) of two views; what is told twice, as a share
+    of the most that can be, is that of the tables. Of more views U_i is BROJA of view i and all others together, and S
+    what the union of all leaves (Griffith and Koch 2014). Without tables that of the minimum mutual information
     (Barrett 2015): the least unique and the largest synergy.
 
     Args:
@@ -127,12 +124,9 @@ def union_information(
         min  I_Q(y; x_1, ..., x_k)   over laws Q whose tables of each x_i and y are those given
 
     What it leaves of the information of all is their synergy, and of two variables I_1 + I_2 - it is the shared
-    information: Bertschinger 2014 (arXiv 1311.2852); of more variables Griffith and Koch 2014 (arXiv 1205.4265). It is
-    the same for other x_i that tell as much of each value of the target, as its probability given x_i. For XOR it is
-    0, of two fair bits of which y is the pair 2 log 2.
-
-    The minimum over Q, and over laws R of the x alone, of KL(Q || p(y) R): in turns R is the mean of Q over y, and Q
-    of each y is R, scaled to the tables (as Banerjee 2018, arXiv 1709.07487).
+    information: Bertschinger 2014 (arXiv 1311.2852); of more variables Griffith and Koch 2014 (arXiv 1205.4265). For
+    XOR it is 0, of two fair bits of which y is the pair 2 log 2. Found in turns: R is the mean of Q over y, and Q of
+    each y is R, scaled to the tables (as Banerjee 2018, arXiv 1709.07487).
 
     Args:
       tables: k >= 2 joint probabilities (..., m_i, classes), with the same sums over m_i.

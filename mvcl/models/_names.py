@@ -29,8 +29,7 @@ _SCALED = {"ls1": "attn.proj", "ls2": "mlp.fc2"}
 def as_timm(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The tensors of a file with the names and shapes of timm's ViT.
 
-    The scale of a residual branch (DINOv2's LayerScale) is part of the branch's last linear map; a projection of
-    patches without bias, as CLIP's, has bias 0. `ValueError` for registers, which the encoder has not.
+    DINOv2's LayerScale becomes part of a branch's last linear map. `ValueError` for registers, which it lacks.
     """
     found: dict[str, np.ndarray] = {}
     for name, value in tensors.items():

@@ -46,10 +46,9 @@ def in_turn(
 ) -> jax.Array:
     """Pass x through the blocks of a network, one after the other: x = block(x, *more).
 
-    With `train.remat` this is where memory is saved: the backward pass keeps each block's input and computes its inside
-    again; with `full` that of a call inside a block too, such as over its layers, so that one layer's activations are
-    held. Running statistics and dropout masks are those of one pass. An encoder of one's own calls it in place of its
-    loop over blocks:
+    With `train.remat` the backward pass keeps each block's input and computes its inside again; with `full` that of a
+    call inside a block too, such as over its layers. Running statistics and dropout masks are those of one pass. An
+    encoder of one's own calls it in place of its loop over blocks:
 
         def __call__(self, x):
             return models.in_turn(self.blocks, self.stem(x)).mean(axis=(1, 2))

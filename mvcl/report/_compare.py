@@ -73,14 +73,9 @@ def _cells(results: pd.DataFrame, columns: Names) -> list[Cell]:
 
 def protocols(runs: Sequence[Run], names: Names) -> list[tuple[str, str]]:
     """(columns, protocol); runs and rows are named where a column has several."""
-    several = len(runs) > 1
-    every = pd.concat([run.evaluation.assign(run=f"{n}, " if several else "") for run, n in zip(runs, names)])
-    columns_of: dict[tuple[str, str], list[str]] = {}  # columns with the same protocol share a line
-    for column, of in every.groupby("column", sort=False):
-        for protocol, part in of.groupby("protocol", sort=False):
-            whose = f" ({'; '.join(part['run'] + part['row'])})" if of["protocol"].nunique() > 1 else ""
-            columns_of.setdefault((protocol, whose), []).append(column)
-    return [(", ".join(columns) + whose, protocol) for (protocol, whose), columns in columns_of.items()]
+    every = pd.concat([run.evaluation.assign(run=f"{n}, " * (len(runs) > 1)) for run, n in zip(runs, names)])
+    found = evaluation.shared_protocols(every["run"] + every["row"], every["column"], every["protocol"])
+    return [(", ".join(columns) + whose, protocol) for columns, whose, protocol in found]
 
 
 def groups(runs: Sequence[Run], names: Names) -> list[Group]:

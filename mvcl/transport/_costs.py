@@ -84,11 +84,11 @@ class SumOverPairs(PairForm):
     """A cost that is a sum over the pairs of points of a tuple, `sum_{l<m} w_lm pair(x_l, x_m)`."""
 
     pair: PairCost | tuple[PairCost, ...]
-    """Function of two points (d,) that returns their cost, a scalar; an ott `CostFn` is one. Or k(k-1)/2 functions in
-    the order (0,1), (0,2), ..., (k-2,k-1), of which that of (l, m) takes the point of view l first."""
+    """Function of two points (d,) that returns their cost, a scalar, as an ott `CostFn`; or k(k-1)/2 in the order
+    (0,1), (0,2), ..., (k-2,k-1), each with the point of the first view first."""
     weights: tuple[tuple[float, ...], ...] | None = None
-    """(k, k) factors w of the pairs, symmetric, an array or nested tuples; the diagonal does not count. 0 leaves a pair
-    out, so that an adjacency matrix gives a chain, a star or another graph of views. None for ones."""
+    """(k, k) symmetric factors w of the pairs, an array or nested tuples; 0 leaves a pair out, so that an adjacency
+    matrix gives a chain, a star or another graph of views. None for ones."""
 
     def __post_init__(self) -> None:
         several = isinstance(self.pair, Sequence)
@@ -235,8 +235,7 @@ def squared_distances(x: jax.Array, y: jax.Array) -> jax.Array:
 def _minus_log_squared_length(square: jax.Array, count: ArrayLike) -> jax.Array:
     """`-log R²` of `count` unit vectors from `||sum_l z_l||² = count² R²`; 0 for a count of 0.
 
-    R² is held above the dtype's rounding error: opposite vectors cost 16 in float32 and 36 in float64, and pass no
-    gradient, where the formula has infinity.
+    R² is held above the rounding error: opposite vectors cost 16 in float32, 36 in float64, and pass no gradient.
     """
     some = jnp.asarray(count, square.dtype)
     squared_length = jnp.where(some > 0, square, 1) / jnp.square(jnp.maximum(some, 1))

@@ -1,9 +1,8 @@
 """Derivatives of the minimum by the costs, the weights and epsilon: the first by Danskin, further ones implicit.
 
-The dual objective at potentials f is `D(f, θ) = sum_l <a_l, f_l> - ε mass(f, C, ε)` with θ = (C, ε, a). At its maximum
-over f its derivative by f is 0, so that the derivative of the maximum is `D_θ` at the f that are found (`slope`). The
-next one is `D_θθ + D_θf df/dθ`, where df/dθ is that of the solution of `marginal_l(f, C, ε) = a_l` (`potentials_of`).
-Penalties have other terms in place of `<a_l, f_l>`, and other marginals.
+At its maximum over the potentials f the derivative of the dual objective D(f, θ), θ = (C, ε, a), by f is 0, so that
+the derivative of the maximum is `D_θ` at the f that are found (`slope`). The next one is `D_θθ + D_θf df/dθ`, where
+df/dθ is that of the solution of `marginal_l(f, C, ε) = a_l` (`potentials_of`).
 """
 
 from collections.abc import Callable, Sequence
@@ -232,10 +231,7 @@ def _pair_marginals_elementwise(work: blocks.Work, at: Point) -> tuple[jax.Array
 
 
 def _where_right(work: blocks.Work, way: blocks.Way, at: Point) -> Point:
-    """`at`, or ones where `way` is not right.
-
-    Under vmap both ways are taken, and a NaN of the one that is not right would get into the derivative of the other.
-    """
+    """`at`, or ones where `way` is not right: under vmap its NaN would get into the derivative of the right one."""
     if work.way is not None or way is blocks.Way.ELEMENTWISE:
         return at
     most, _ = blocks.spread_bounds(len(at.costs.shape), at.costs.dtype)

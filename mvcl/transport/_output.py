@@ -208,8 +208,7 @@ class SinkhornOutput:
 
         Args:
           truth: (t, k) whole numbers, the true tuples; None for the tuples (i, ..., i) of views of one size.
-          present: k boolean vectors (n_l,), the points that are there; None for those of positive weight. Others are
-            not counted, alone or in a tuple. For `m3g` with a mask it is the mask.
+          present: k boolean vectors (n_l,), the points that count, as the mask of `m3g`; None for positive weights.
         """
         n, k = self.shape[0], self.n_marginals
         if truth is None and len(set(self.shape)) > 1:
@@ -235,7 +234,7 @@ class SinkhornOutput:
             sum_j P_lm[i, j] x_m,j / sum_j P_lm[i, j],    P_lm the marginal of the plan on views l = `view` and m
 
         The barycentric projection of the points of view l is `cost.point(out.conditional_means(l))` for a `Barycenter`
-        or `SphericalBarycenter`: the b with the smallest mean cost given the point.
+        or `SphericalBarycenter`.
 
         Returns:
           (k, n_l, d): for view m the means; for m = l the points themselves. 0 for a point of weight 0.
@@ -305,13 +304,12 @@ def true_tuple_mass(
     """Share of the plan's mass on the true tuples, `sum_t P[t] / sum P`.
 
     Args:
-      out: of `multimarginal_sinkhorn`.
+      out: of the solver.
       truth: (t, k) whole numbers, the true tuples, all different; None for the tuples (i, ..., i).
       counted: boolean (t,), False for tuples to leave out; None for none.
 
     Returns:
-      Scalar in [0, 1]: n^(1-k) for n uniform points and a large epsilon, 1 for a plan of the true tuples only. No
-      gradient flows through it.
+      Scalar in [0, 1]: n^(1-k) for n uniform points and a large epsilon, 1 for a plan of the true tuples only.
     """
     if truth is None:
         truth = jnp.tile(jnp.arange(min(out.shape))[:, None], (1, out.n_marginals))

@@ -1,8 +1,7 @@
 """Marginals that need not be the weights: free, near them at a price, or below them.
 
-A view has the terms `ρ KL(P_l + q | a) + λ sum(q)`, q >= 0 the weight that stays unmatched. Their conjugate is a sum
-over the points, for f <= λ. So Sinkhorn's step, the maximum over the potentials of a view, is that for fixed marginals,
-and then `f <- min(f / (1 + ε/ρ), λ)` (Chizat 2018, Math. Comp. 87; ott's `tau`, without q).
+A view has the terms `ρ KL(P_l + q | a) + λ sum(q)`, q >= 0 the weight that stays unmatched. Sinkhorn's step is that for
+fixed marginals, and then `f <- min(f / (1 + ε/ρ), λ)` (Chizat 2018, Math. Comp. 87; ott's `tau`, without q).
 """
 
 from collections.abc import Sequence
