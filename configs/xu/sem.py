@@ -144,7 +144,7 @@ def handwritten() -> Config:
 
     Cost: 5 minutes; 0.063 PFLOP.
     The released code (3 seeds, docs/how_to/sem.md): ACC 82.6 ± 0.3 %, NMI 82.3 ± 0.4 %, and after round 1 85.3 ± 1.1 %,
-    86.9 ± 0.3 %. `mvcl study control_sem_training --scale small --data handwritten.mat` trains its parts.
+    86.9 ± 0.3 %. `mvcl study control_sem_training --scale paper --data handwritten.mat` trains its parts.
     """
     source = dataclasses.replace(
         _TABLES,
