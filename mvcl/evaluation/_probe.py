@@ -66,10 +66,7 @@ def held_out(groups: Sequence[np.ndarray], rng: np.random.Generator) -> np.ndarr
 
 
 def deviations(x: np.ndarray) -> np.ndarray:
-    """(d,) standard deviation of each feature; 1 for a constant one.
-
-    That of a constant feature is a rounding error; dividing by it would scale noise to unit size.
-    """
+    """(d,) standard deviation of each feature; 1 for a constant one, whose own is a rounding error."""
     scale = x.std(0)
     return np.where(scale > 1e-6 * np.maximum(np.abs(x.mean(0)), scale.max()), scale, 1)
 

@@ -53,10 +53,7 @@ def against_views(
 ) -> jax.Array:
     """`(k, m, n)`: the log-sum-exp over j != i of the scores of x_li and y_mj; with x's queue a last one, over that.
 
-    Or another `total(scores, axis=, where=)`, such as `jnp.sum`.
-
-    Whole blocks hold the scores of all vectors with all and what the critic needs for its derivative; in blocks it is
-    called again in the backward pass.
+    Or another `total(scores, axis=, where=)`. In blocks the critic is called again in the backward pass.
     """
     (k, n, d), (m, axis) = x.z.shape, (len(y.z), x.axis_name)
     others = _numerics.gather(y.z, axis, 1).reshape(-1, d)

@@ -3,9 +3,10 @@
 import math
 import re
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+
+from mvcl.models._vit import resized
 
 # Of Hugging Face, in this order; q, k and v become one matrix.
 _RENAMED = [
@@ -57,11 +58,9 @@ def as_timm(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return found
 
 
-def resized(positions: np.ndarray, tokens: int) -> np.ndarray:
-    """(1, 1 + tokens, width) of positions of a class token and a square of patches, bicubic, for another square."""
+def squared(positions: np.ndarray, tokens: int) -> np.ndarray:
+    """`resized` from one square of patches to another of so many; else as they are."""
     old, new = math.isqrt(positions.shape[1] - 1), math.isqrt(tokens)
     if old * old != positions.shape[1] - 1 or new * new != tokens:
         return positions
-    patches = positions[0, 1:].reshape(old, old, -1)
-    patches = jax.image.resize(jnp.asarray(patches, jnp.float32), (new, new, patches.shape[-1]), "bicubic")
-    return np.concatenate([positions[:, :1], np.asarray(patches).reshape(1, tokens, -1)], axis=1)
+    return np.asarray(resized(jnp.asarray(positions, jnp.float32), (old, old), (new, new)))

@@ -51,6 +51,15 @@ def _sincos(rows: int, columns: int, width: int) -> np.ndarray:
     return np.pad(patches, ((1, 0), (0, 0)))[None].astype(np.float32)
 
 
+def resized(positions: jax.Array, old: tuple[int, int], new: tuple[int, int]) -> jax.Array:
+    """(1, 1 + tokens, width) of positions of a class token and a grid of patches, bicubic, for another grid."""
+    if new == old:
+        return positions
+    patches = positions[0, 1:].reshape(*old, -1)
+    patches = jax.image.resize(patches, (*new, patches.shape[-1]), "bicubic")
+    return jnp.concatenate([positions[:, :1], patches.reshape(1, -1, patches.shape[-1])], axis=1)
+
+
 def _grid(patch: int, height: int, width: int, of: str) -> tuple[int, int]:
     if height % patch or width % patch:
         raise ValueError(f"patch must divide height and width of {of}; got {patch} for {height}x{width}")
@@ -77,9 +86,8 @@ def attention_by(function: Callable[..., jax.Array]) -> Iterator[None]:
 def attend(q: jax.Array, k: jax.Array, v: jax.Array, there: jax.Array | None = None) -> jax.Array:
     """Self-attention (n, tokens, heads, d) to the tokens that are there, (n, tokens); softmax in float32.
 
-    By cuDNN's fused kernel, which keeps no scores, where it takes the arrays: on NVIDIA GPUs from Ampere on, bfloat16,
-    with 8 to 128 numbers a head. Its gradient in jax takes an even number of tokens; an odd one is padded. XLA computes
-    the others, such as those in float32.
+    By cuDNN's fused kernel where it takes the arrays: on NVIDIA GPUs from Ampere on, bfloat16, with 8 to 128 numbers a
+    head. Its gradient in jax takes an even number of tokens; an odd one is padded. XLA computes the others.
     """
     if (stand_in := _STAND_IN.get()) is not None and q.dtype == jnp.bfloat16:
         return stand_in(q, k, v)
@@ -106,8 +114,7 @@ def _fused(q: jax.Array) -> bool:
 class Block(nnx.Module):
     """Pre-norm residual block: attention, then Linear, activation, Linear, with four times the width between.
 
-    One matrix gives queries, keys and values, in this order. With a rate, dropout after attention, inside the MLP and
-    after it.
+    One matrix gives queries, keys and values, in this order; dropout is after attention, inside the MLP and after it.
     """
 
     def __init__(
@@ -190,12 +197,8 @@ class ViTEncoder(nnx.Module):
 
     def _positions(self, height: int, width: int) -> jax.Array:
         """(1, 1 + tokens, width): the positions, those of the patches interpolated to the grid of the image."""
-        grid, positions = _grid(self.patch, height, width, "every view"), self.pos_embed[...]
-        if grid == self.grid:
-            return positions
-        patches = positions[0, 1:].reshape(*self.grid, self.features)
-        patches = jax.image.resize(patches, (*grid, self.features), "bicubic")
-        return jnp.concatenate([positions[:, :1], patches.reshape(1, -1, self.features)], axis=1)
+        grid = _grid(self.patch, height, width, "every view")
+        return resized(self.pos_embed[...], self.grid, grid)
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ def load_weights(
     for name, variable in variables.items():
         each = [laid_out(part, tensors.pop(start + part), back=True) for part in layout[name]]
         if name == "pos_embed":
-            each = [_names.resized(each[0], variable.shape[1] - 1)]
+            each = [_names.squared(each[0], variable.shape[1] - 1)]
         new.append((variable, value := each[0] if len(each) == 1 else np.stack(each)))
         if value.shape != variable.shape:
             images = "; its images had another size" if name.endswith("pos_embed") else ""

@@ -33,17 +33,11 @@ class Way(enum.IntEnum):
 
 
 class Work(NamedTuple):
-    """How the sums are divided; hashable, so that one program is compiled for each.
+    """How the sums are divided; hashable, so that one program is compiled for each."""
 
-    Attributes:
-      block_elements: numbers of one block held at once.
-      axis_name: mesh axis over which the first view of each group is split.
-      way: in which numbers; None where the costs decide.
-    """
-
-    block_elements: int
-    axis_name: str | None = None
-    way: Way | None = None
+    block_elements: int  # numbers of one block held at once
+    axis_name: str | None = None  # mesh axis over which the first view of each group is split
+    way: Way | None = None  # in which numbers; None where the costs decide
 
 
 def default_work() -> Work:

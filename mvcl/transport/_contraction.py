@@ -271,9 +271,8 @@ def pair_marginals(
 ) -> tuple[jax.Array, ...]:
     """k(k-1)/2 marginals (n_l, n_m) on the pairs of views, for costs that are a sum over pairs; this device's part.
 
-    With W_b = w (U R) V and W_a = w (V R^T) U, (n^(k-2), n) each, the pairs (o, b) and (o, a) are sums of W_b
-    and W_a over the other fixed views, the pairs (o, o') sums of S, and (a, b) is `R * (U^T diag(w) V)`: three
-    matrix products a block, and nothing of n^(k-1) is held whole.
+    With W_b = w (U R) V and W_a = w (V R^T) U, (n^(k-2), n) each, the pairs (o, b) and (o, a) are sums of W_b and W_a
+    over the other fixed views, the pairs (o, o') sums of S, and (a, b) is `R * (U^T diag(w) V)`.
     """
     shape = costs.shape
     k = len(shape)
