@@ -160,8 +160,8 @@ class Clustering(Evaluation):
     def measure_trained(
         self, features: Arrays, splits: Splits, augmented: Augmented, folder: Path | None
     ) -> list[Result]:
-        """`measure`; writes centres.npz, for new rows, and clusters.csv: id, label, cluster from all views, and cluster
-        from each view of each example; and its cluster from all views at each step of refresh.jsonl, if there is."""
+        """`measure`; writes centres.npz, for new rows, and clusters.csv: id, label, and cluster from all views, from
+        each view and, if there is a refresh.jsonl, at each of its steps."""
         if folder is not None:
             self._write_clusters(folder, features["train"], splits["train"])
         return self.measure(features, splits)

@@ -24,12 +24,8 @@ _CELLS = (3, 24)  # rows of a table, at least and at most
 
 
 class Estimate(NamedTuple):
-    """A number in bits with its 95 % interval; a part also with its bounds, NaN for an information.
-
-    Attributes:
-      least, most: the bounds of every decomposition without negative parts, of the informations as estimated.
-      outer_low, outer_high: the lower end of the interval of `least`, the upper end of that of `most`.
-    """
+    """A number in bits with its 95 % interval; a part also with `least` and `most`, the bounds of every decomposition
+    without negative parts, and the lower end of the interval of one and the upper of the other; else NaN."""
 
     value: float
     low: float

@@ -1,6 +1,7 @@
 """Metrics of embeddings, and bounds on their mutual information.
 
-An argument of another shape, dtype or value than its docstring says raises a `ValueError` that names it.
+An argument of another shape, dtype or value than its docstring says raises a `ValueError` that names it. With
+`normalize` vectors are projected onto the unit sphere first; zero stays zero.
 """
 
 from typing import TYPE_CHECKING

@@ -22,10 +22,8 @@ def alignment(x: ArrayLike, y: ArrayLike, alpha: float = 2.0, *, normalize: bool
     Wang & Isola 2020 (ICML), Eq. 2.
 
     Args:
-      x: (n, d) floating, n >= 2: one view.
-      y: (n, d), of the same dtype: the other view.
+      x, y: (n, d) floating, of one dtype, n >= 2: two views.
       alpha: positive exponent.
-      normalize: project vectors onto the unit sphere first.
 
     Returns:
       Scalar, float32 or wider; 0 for coinciding views, 2^alpha for opposite unit vectors.
@@ -45,7 +43,6 @@ def uniformity(x: ArrayLike, t: float = 2.0, *, normalize: bool = True) -> jax.A
     Args:
       x: (n, d) floating, n >= 2.
       t: positive, inverse of a squared length.
-      normalize: project vectors onto the unit sphere first.
 
     Returns:
       Scalar, float32 or wider: 0 if all vectors coincide, at least -4 t on the sphere.

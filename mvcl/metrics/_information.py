@@ -78,7 +78,6 @@ def group_scores(
       group: A, some of the k views, at least one and not all.
       temperature: positive divisor of the inner products, no unit.
       critic: "geometric" (ρ = 0), "arithmetic" (1), "harmonic" (-1), a number ρ, or "sufficient_statistics".
-      normalize: project vectors onto the unit sphere first; zero stays zero.
 
     Returns:
       (n, n) float32 or wider: row i is the group of instance i, column j the others of instance j.
@@ -145,12 +144,8 @@ def nwj_bound(joint_scores: ArrayLike, product_scores: ArrayLike) -> jax.Array:
     Nguyen, Wainwright and Jordan 2010, as Poole 2019 (arXiv 1905.06922), Eq. 7, writes it. It is tight for
     F = 1 + log p(x | Y) / p(x). Shidani's Eq. 5 is `generalized_nwj_bound`.
 
-    Args:
-      joint_scores: floating, of any shape: F of pairs from the joint law.
-      product_scores: floating, of any shape: F of pairs from the product of the marginals.
-
-    Returns:
-      Scalar, float32 or wider.
+    The scores F, floating, of any shape, are of pairs from the joint law and from the product of the marginals; the
+    result is a scalar, float32 or wider.
     """
     joint = _numerics.widen(_checks.array("joint_scores", joint_scores))
     product = _numerics.widen(_checks.array("product_scores", product_scores))
@@ -234,10 +229,7 @@ def best_gaussian_multiplicity(batch: int, variance_ratio: float, candidates: Se
 
 
 def relative_compute(views: int, epochs: float, reference_epochs: float = 128) -> float:
-    """Encoder passes of a run relative to SimCLR with two views over `reference_epochs`. Shidani 2024, Eq. 29.
-
-    (views / 2) (epochs / reference_epochs)
-    """
+    """(views / 2) (epochs / reference_epochs): encoder passes relative to SimCLR. Shidani 2024, Eq. 29."""
     m, epochs = _checks.whole("views", views, 1), _checks.real("epochs", epochs, positive=True)
     return m / 2 * epochs / _checks.real("reference_epochs", reference_epochs, positive=True)
 

@@ -1,9 +1,9 @@
 """Tables of results: of one run, and of several, in which runs that differ in the seed alone are one row.
 
 A table is a dict for the page's template: `headings` of the columns that name a row, `columns` of numbers, `rows` of
-names and cells, `kind` ("first" if the first row stands out, none if a reader may sort the rows), and maybe
-`baselines` below the others, `better` of each column, and the column that it is `sorted_by`. A cell has its `text`, and
-maybe the `value` by which it is sorted, small type `beside` or `below` it, and the `shade` of its background in %.
+names and cells, `kind` ("first" if the first row stands out, none if a reader may sort), and maybe `baselines`,
+`better` of each column, and the column that it is `sorted_by`. A cell has its `text`, and maybe the `value` by which it is
+sorted, small type `beside` or `below` it, and the `shade` of its background in %.
 """
 
 import json

@@ -34,9 +34,8 @@ def compare(
 
         table = studies.compare(config, [losses.mv_dhel, my_loss], "runs/compare/mine", seeds=3)
 
-    Finished runs are kept, in `folder`/../cells, and used by every comparison beside this one. The page compare.md has
-    the table with 95% intervals, the untrained encoder and the raw input, paired differences to the first objective,
-    and a figure; compare.csv has all seeds.
+    Finished runs are kept, in `folder`/../cells, for every comparison beside this one. The page compare.md has the
+    table with 95% intervals, baselines, paired differences to the first objective and a figure; compare.csv all seeds.
 
     Args:
       config: whose `evaluation` gives the measures.
@@ -47,9 +46,8 @@ def compare(
       command: shown on the page.
 
     Returns:
-      A row for each objective, combination and measure: mean, low and high (95%, of shares inside 0 to 1), seeds, and
-      the paired difference to the first objective, `minus_first`, with its ends. `attrs` has the `page` and the number
-      of runs that `failed`.
+      A row for each objective, combination and measure: mean, low and high (95%), seeds, and the paired difference to
+      the first objective, `minus_first`, with its ends. `attrs` has the `page` and how many runs `failed`.
 
     Raises:
       ValueError: no objective is given, two have one name, or nothing was measured.
