@@ -2,8 +2,8 @@
 
 A table is a dict for the page's template: `headings` of the columns that name a row, `columns` of numbers, `rows` of
 names and cells, `kind` ("first" if the first row stands out, none if a reader may sort), and maybe `baselines`,
-`better` of each column, and the column that it is `sorted_by`. A cell has its `text`, and maybe the `value` by which it is
-sorted, small type `beside` or `below` it, and the `shade` of its background in %.
+`better` of each column, and the column that it is `sorted_by`. A cell has its `text`, and maybe the `value` by which it
+is sorted, small type `beside` or `below` it, and the `shade` of its background in %.
 """
 
 import json
