@@ -13,8 +13,9 @@ later problems of the step took less than the first, in all. "one by one" is M3G
 from zeros.
 
 Convolutions: milliseconds of value and gradient of layers alone and of networks with batch norm, medians of several
-turns, of CPU time, all threads together, or of a clock on a machine that nobody else uses (--wall). "XLA" has XLA's
-gradients. PYTHON has torch, in both layouts.
+turns, of CPU time, all threads together, or of a clock on a machine that nobody else uses (--wall). A turn is calls in
+a row for 0.2 seconds, after a pause for the other's threads and a call that is not counted. PYTHON has torch, in both
+layouts; --rows picks some by a part of their names.
 """
 
 import json
@@ -29,9 +30,10 @@ import jax.numpy as jnp
 from flax import nnx
 
 from benchmarks.harness import milliseconds, parser_of, ratio, repeated, size
-from mvcl import _configs, augment, data, losses, methods, models, training
+from mvcl import _configs, augment, cli, data, losses, methods, models, training
 from mvcl.models import _layers
 from mvcl.training import AdamW, Config, Mesh, Train, Views
+from mvcl.training._program import cpu_options
 
 # Runs whose steps take turns, as in the study of step times.
 STEPS: Any = training.config_module(_configs.STUDIES / "_steps.py")
@@ -130,14 +132,15 @@ def _convolution(kind: str, sizes: Any) -> Any:
     x = jax.random.normal(jax.random.key(0), (images, side, side, channels))
 
     def value(params: Any, x: jax.Array) -> jax.Array:
-        return jnp.sin(nnx.merge(graph, params, rest_of, copy=True)(x)).sum()
+        return jnp.square(nnx.merge(graph, params, rest_of, copy=True)(x)).sum()
 
     wanted = (0, 1) if kind == "layer" and channels > 3 else 0
-    program = jax.jit(jax.value_and_grad(value, wanted)).lower(params, x).compile()
+    gradient = jax.jit(jax.value_and_grad(value, wanted), compiler_options=cpu_options())
+    program = gradient.lower(params, x).compile()
     return lambda: jax.block_until_ready(program(params, x))
 
 
-def convolutions(torch: str | None, turns: int, wall: bool) -> None:
+def convolutions(torch: str | None, turns: int, wall: bool, chosen: list[str]) -> None:
     """Print the table of convolutions."""
     command = [torch, str(Path(__file__).with_name("overhead_torch.py"))] if torch else []
     pipe = subprocess.PIPE
@@ -145,25 +148,27 @@ def convolutions(torch: str | None, turns: int, wall: bool) -> None:
 
     def seconds(run: Any) -> float:
         if callable(run):
-            return repeated(run, time.perf_counter if wall else time.process_time)(1)
+            time.sleep(0.3)
+            each = repeated(run, time.perf_counter if wall else time.process_time)
+            return each(max(1, int(0.2 / each(1))))
         print(json.dumps(run), file=other.stdin, flush=True)
         return float(other.stdout.readline().split()[wall])
 
     rows = [("layer", "x".join(map(str, sizes)), sizes) for sizes in LAYERS]
     rows += [("network", name, sizes) for name, sizes in NETWORKS.items()]
     print(
-        "| images x side x channels x features x kernel x stride | ours | XLA | PyTorch | channels last | ours / best |"
+        "| images x side x channels x features x kernel x stride | ours | PyTorch | channels last | ours / best |"
     )
-    print("| --- | ---: | ---: | ---: | ---: | ---: |", flush=True)
+    print("| --- | ---: | ---: | ---: | ---: |", flush=True)
     for kind, name, sizes in rows:
+        if not any(part in name for part in chosen):
+            continue
         programs = [_convolution(kind, sizes)]
-        with models.xla_convolutions():
-            programs += [_convolution(kind, sizes)]
         programs += [{kind: sizes, "last": last} for last in (False, True) if other]
         found = [[seconds(run) for run in programs] for _ in range(turns + 1)][1:]
         times = [milliseconds(of) for of in zip(*found)]
-        best = f"{times[0] / min(times[2:]):.2f}" if other else "-"
-        cells = [f"{each:.0f}" for each in times] + ["-"] * (4 - len(times))
+        best = f"{times[0] / min(times[1:]):.2f}" if other else "-"
+        cells = [f"{each:.0f}" for each in times] + ["-"] * (3 - len(times))
         print(f"| {name} | " + " | ".join([*cells, best]) + " |", flush=True)
     if other is not None:
         other.terminate()
@@ -179,11 +184,13 @@ def main() -> None:
     parser.add_argument(
         "--torch", metavar="PYTHON", help="with --convolutions, an interpreter that has torch"
     )
+    parser.add_argument("--rows", nargs="+", default=[""], help="with --convolutions, parts of names")
     parser.add_argument("--turns", type=int, default=5, help="with --convolutions")
     parser.add_argument("--wall", action="store_true", help="with --convolutions, seconds of a clock")
     arguments = parser.parse_args()
     if arguments.convolutions:
-        convolutions(arguments.torch, arguments.turns, arguments.wall)
+        cli.keep_freed_memory()
+        convolutions(arguments.torch, arguments.turns, arguments.wall, arguments.rows)
         return
     print(f"jax {jax.__version__} on {jax.devices()[0].device_kind}; a training step with a ConvNet")
     print(

@@ -56,14 +56,19 @@ def program(request: str) -> Any:
     def run() -> None:
         module.zero_grad()
         x.grad = None
-        module(x).sin().sum().backward()
+        module(x).square().sum().backward()
 
     run()
     return run
 
 
+def timed(run: Any, calls: int = 1) -> tuple[float, float]:
+    cpu, wall = time.process_time(), time.perf_counter()
+    for _ in range(calls):
+        run()
+    return (time.process_time() - cpu) / calls, (time.perf_counter() - wall) / calls
+
+
 for line in sys.stdin:
     run = program(line)
-    cpu, wall = time.process_time(), time.perf_counter()
-    run()
-    print(time.process_time() - cpu, time.perf_counter() - wall, flush=True)
+    print(*timed(run, max(1, int(0.2 / timed(run)[1]))), flush=True)

@@ -1,8 +1,10 @@
 """The `mvcl` command: find the command, call it, and print its error in one line."""
 
+import ctypes
 import errno
 import gc
 import importlib
+import importlib.util
 import inspect
 import os
 import sys
@@ -28,6 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # of jax's libraries; errors still raise exceptions
     if argv is None:
         gc.set_threshold(50_000, 20, 100)  # imports and traced programs make many objects, and keep them
+        keep_freed_memory()
     try:
         return _run(*(a for a in arguments if a != "--debug")) or 0
     except BrokenPipeError:  # the reader closed the pipe
@@ -43,6 +46,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         if hasattr(error, "signal"):  # training.Interrupted, of all processes together
             return int(128 + error.signal)
         return 2 if isinstance(error, ValueError) else 1
+
+
+def keep_freed_memory() -> None:
+    """Let glibc keep what is freed for the next training step, which else pays for each page of fresh memory.
+
+    Call it before jax starts its threads. An accelerator, or a setting of malloc in the environment, leaves all as it
+    is.
+    """
+    if any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ) or os.name != "posix":
+        return
+    accelerators = map(importlib.util.find_spec, ("jax_plugins", "libtpu"))
+    if os.environ.get("JAX_PLATFORMS") != "cpu" and any(accelerators):
+        return
+    if set_option := getattr(ctypes.CDLL(None), "mallopt", None):
+        one_arena, without_mmap, untrimmed = (-8, 1), (-4, 0), (-1, 2**31 - 1)
+        for option in (one_arena, without_mmap, untrimmed):
+            set_option(*option)
 
 
 def _run(name: str = "--help", *rest: str) -> int | None:

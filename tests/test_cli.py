@@ -1,6 +1,9 @@
 """The command line: output and exit codes."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -300,3 +303,27 @@ def test_run_with_own_code_is_opened_with_its_config_file_only(tmp_path, capsys)
         assert run(command, workdir, *options) == 2
         assert "--config own.py" in capsys.readouterr().err
         assert run(command, workdir, "--config", file, *options) == 0
+
+
+FAULTS = """
+import resource
+from mvcl import cli
+cli.keep_freed_memory()
+for _ in range(2):
+    start = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    bytes([1]) * int("16777216")
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - start)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="of glibc")
+def test_memory_of_the_last_step_is_used_again_unless_the_environment_says_how():
+    plain = {key: value for key, value in os.environ.items() if not key.startswith(("MALLOC_", "GLIBC_"))}
+
+    def faults(**more):
+        environment = plain | {"JAX_PLATFORMS": "cpu"} | more
+        return int(subprocess.check_output([sys.executable, "-c", FAULTS], env=environment))
+
+    pages = 2**24 // os.sysconf("SC_PAGE_SIZE")
+    assert faults() < pages / 4
+    assert faults(MALLOC_MMAP_THRESHOLD_="65536") > pages / 4

@@ -19,8 +19,8 @@ from mvcl.models import _norms, _remat
 
 Norm = Literal["batch", "group"]
 Activation = Literal["relu", "gelu"]
-PATCHES = 2**18
-"""Numbers in the patches of a block of images that fit a core's cache."""
+PATCHES = 2**22
+"""Numbers in the patches of a block of images: they fit the cache that cores share, and occupy several cores."""
 _FEW = 8  # channels of an image, whose patches of 3 x 3 are small beside a layer's output
 
 he_fan_out = nnx.initializers.variance_scaling(2.0, "fan_out", "normal")  # He 2015, as torchvision's ResNet
@@ -88,10 +88,8 @@ def convolve(
 ) -> jax.Array:
     """`lax.conv_general_dilated`; on CPU, for kernels of at most 3, with faster derivatives of both modes.
 
-    XLA's convolutions are fast on CPU, their gradients are not. Here the kernel's gradient, and the input's where there
-    is a stride, are products of patches and a matrix. Value and gradient in milliseconds on two cores, ours and XLA's:
-    1,024 images of 16 pixels, 32 to 64 channels at stride 2, 244 and 576; 64 images of 32 pixels, 64 to 64 channels at
-    stride 1, 349 and 1,322 (`python -m benchmarks.overhead --convolutions --wall`; docs/how_to/devices.md).
+    Of few channels, or with a stride, it is the product of patches and a matrix. Otherwise XLA's convolution is fast,
+    the gradient of its kernel is not, and is such a product (docs/how_to/devices.md has times).
     """
     run: Any = partial(
         jax.lax.conv_general_dilated,
@@ -101,14 +99,14 @@ def convolve(
     )
     if jax.default_backend() != "cpu" or not _PATCHES.get() or max(kernel.shape[:-2]) > 3:
         return run(x, kernel)
-    if kernel.shape[-2] < _FEW:  # the value too: it shares the patches with the kernel's gradient
+    if kernel.shape[-2] < _FEW or max(strides) > 1:
         return _of_patches(x, kernel, strides, padding)
 
     def derivative(primals: Any, tangents: Any) -> Any:
         (x, kernel), (dx, dkernel) = primals, tangents
         parts = []
         if not isinstance(dx, SymbolicZero):
-            parts.append(run(dx, kernel) if max(strides) == 1 else _of_patches(dx, kernel, strides, padding))
+            parts.append(run(dx, kernel))
         if not isinstance(dkernel, SymbolicZero):
             parts.append(_of_patches(x, dkernel, strides, padding))
         return run(x, kernel), sum(parts)

@@ -4,7 +4,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any
 
 import jax
@@ -22,6 +22,8 @@ from mvcl.training._config import Config, Train
 State = dict[str, Any]
 # On CPU this pass removes the barriers before what is computed again, and XLA then keeps it.
 _REMAT = {"xla_disable_hlo_passes": "cse_barrier_expander"}
+# On CPU products and convolutions of this library run on one core, so it is left the sums, at which it is fast.
+_ALL_CORES = {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_REDUCE"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +52,16 @@ class Program:
     chance: Callable[[], jax.Array] | None
     # New moments of the optimiser for some parts of the parameters.
     restart: Callable[[State, tuple[str, ...]], State]
+
+
+@cache
+def cpu_options(remat: bool = False) -> dict[str, str]:
+    """Options by which XLA compiles a training step for a CPU; without those that this version does not know."""
+    try:
+        jax.jit(jnp.negative, compiler_options=_ALL_CORES).lower(0.0).compile()
+    except jax.errors.JaxRuntimeError:
+        return _REMAT if remat else {}
+    return _ALL_CORES | _REMAT if remat else _ALL_CORES
 
 
 def evaluated(state: State) -> tuple[Any, Any]:

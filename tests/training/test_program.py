@@ -423,3 +423,9 @@ def test_runs_share_a_program_that_does_not_read_what_differs(tables, field, val
     outline = tables.data.open()["train"].outline
     one, other = (training.build(c, outline) for c in (tables, changed(tables, {field: value})))
     assert (one.step is other.step and one.apply is other.apply) == (field in UNREAD)
+
+
+def test_a_step_compiles_where_xla_does_not_know_an_option(monkeypatch):
+    monkeypatch.setattr(_program, "_ALL_CORES", {"xla_cpu_no_such_option": "1"})
+    assert _program.cpu_options.__wrapped__() == {}
+    assert _program.cpu_options.__wrapped__(True) == _program._REMAT
