@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-VIEWS, SIZE, IMAGES = (1, 2, 4, 8), 224, 8
+VIEWS, SIZE, IMAGES = (1, 2, 4, 8), 224, 32
 OURS = ("mvcl", "mvcl, PNG", "mvcl, in memory", "Pillow")
 OTHERS = (
     *("torchvision v1, crop", "torchvision v2, crop", "torchvision v1, SimCLR", "torchvision v2, SimCLR"),

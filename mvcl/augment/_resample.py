@@ -84,8 +84,9 @@ def _host() -> jax.Device | None:
 
 
 def _columns(picture: Image.Image) -> np.ndarray:
-    """(width, height) of a decoded picture: uint32 with red, green and blue, or uint8; copied once, out of Pillow's
-    memory, and without Python's lock."""
+    """(width, height) of a picture, uint32 with red, green and blue, or uint8: copied out of Pillow's memory, without
+    Python's lock."""
+    picture.load()
 
     def words(address: int | None, count: int) -> Any:
         return (ctypes.c_int64 * count).from_address(address or 0)
@@ -170,19 +171,16 @@ def crops(
     if around:
         pads = [(around, around)] * 2 + [(0, 0)] * (len(picture.getbands()) > 1)
         picture = Image.fromarray(np.pad(np.asarray(picture), pads, mode="reflect"))
-    pixels, found = None, []
-    for box, size, (_, scale) in zip(wanted, sizes, scales):
-        if _host() is None or scale > _MOST:
-            gap = None if exact else float(GAP)
-            crop = np.asarray(
-                picture.resize((size, size), Image.Resampling.BICUBIC, box=box, reducing_gap=gap)
-            )
-            found.append(crop.reshape(size, size, -1))
-            continue
-        if pixels is None:
-            picture.load()
-            pixels = _columns(picture)
-        with jax.default_device(_host()), jax.enable_x64(True):
+    found: list[np.ndarray] = []
+    pixels, host = None, _host()
+    with jax.default_device(host), jax.enable_x64(True):
+        for box, size, (_, scale) in zip(wanted, sizes, scales):
+            if host is None or scale > _MOST:
+                gap = None if exact else float(GAP)
+                crop = picture.resize((size, size), Image.Resampling.BICUBIC, box=box, reducing_gap=gap)
+                found.append(np.asarray(crop).reshape(size, size, -1))
+                continue
+            pixels = _columns(picture) if pixels is None else pixels
             lost = picture.height - size
             if lost > 0 and lost > 2 * (picture.width - size):  # then Pillow goes down first
                 swapped = (box[1], box[0], box[3], box[2])

@@ -267,9 +267,9 @@ def host_crop(
 ) -> tuple[np.ndarray, ...]:
     """k crops of one image, or of k images, resized on the host as Pillow does (bicubic); `draw_views` does the rest.
 
-    For images of different sizes. Crop v depends only on (seed, epoch, index, v) and the image's size: its numbers come
-    from the counter-based Philox generator with key (seed, epoch) and counter (0, 0, index, v), independent of
-    processes and workers. `draw_views` draws other numbers when it crops. Crops are Pillow's to the bit, unless they
+    For images of different sizes. Crop v depends only on (seed, epoch, index, v) and the image's size: its numbers are
+    the v-th 40 of the counter-based Philox generator with key (seed, epoch) and counter (0, 0, index, 0), independent
+    of processes and workers. `draw_views` draws other numbers when it crops. Crops are Pillow's to the bit, unless they
     have at most a third of the pixels of their part of the image along each side: see `Policy.exact_crops`.
 
     Args:
@@ -278,11 +278,8 @@ def host_crop(
       policies: k of them; view v is cropped by `policies[v]` to (image_size, image_size, 1 or 3) uint8.
       seed, epoch, index: whole numbers in [0, 2^64).
     """
-
-    def box(view: int, height: int, width: int) -> Box:
-        generator = np.random.Generator(np.random.Philox(key=[seed, epoch], counter=[0, 0, index, view]))
-        return _host_box(policies[view], generator.random(_DRAWS["crop"]), height, width)
-
+    generator = np.random.Generator(np.random.Philox(key=[seed, epoch], counter=[0, 0, index, 0]))
+    drawn = generator.random((len(policies), _DRAWS["crop"]))
     groups: dict[tuple[int, int], list[int]] = {}
     for view, policy in enumerate(policies):
         padding = policy.crop_padding if policy.random_crop else 0
@@ -298,7 +295,7 @@ def host_crop(
         whole = len(groups) > len(images) or any(
             policy.exact_crops or not policy.random_crop for policy in used
         )
-        boxes = lambda height, width, views=views: [box(view, height, width) for view in views]  # noqa: E731
+        boxes = lambda *size, views=views: [_host_box(policies[v], drawn[v], *size) for v in views]  # noqa: E731
         sizes = [policy.image_size for policy in used]
         crops |= zip(views, _resample.crops(image, boxes, sizes, exact=whole, around=around))
     return tuple(crops[view] for view in range(len(policies)))

@@ -120,8 +120,6 @@ def _stacked(
             continue
         whole = whole or tuple(np.empty((most, *array.shape), array.dtype) for array in arrays)
         for place, array in zip(whole, arrays, strict=True):
-            if array.shape != place.shape[1:]:
-                raise ValueError(f"examples must have one shape, got {place.shape[1:]} and {array.shape}")
             place[len(read)] = array
         read.append(row)
     if not read:

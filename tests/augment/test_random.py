@@ -114,7 +114,9 @@ def test_views_are_their_steps_by_hand():
 
 
 def numbers_of_host(seed, epoch, index, view):
-    return np.random.Generator(np.random.Philox(key=[seed, epoch], counter=[0, 0, index, view])).random(40)
+    return np.random.Generator(np.random.Philox(key=[seed, epoch], counter=[10 * view, 0, index, 0])).random(
+        40
+    )
 
 
 def test_crops_of_the_host_are_boxes_by_their_numbers():
