@@ -2,7 +2,7 @@
 
 A model of XLA's buffers. Products, convolutions, reductions and loops store what they write. Other operations are
 computed inside of those that read their results, unless a product reads them, or one far later, as the backward pass
-does, or several read what is of two arrays, such as a slope where its activation is positive: XLA then keeps the
+does, or several read a choice of two arrays, such as a slope where its activation is positive: XLA then keeps the
 result. What a recomputed block reads has passed a barrier, and no result is written in its place. The jaxpr is traced
 once, for `ROWS` examples on each of `DEVICES` devices, primes that sizes of networks are not multiples of; so every
 size is known for any number of examples and of devices.
@@ -184,7 +184,8 @@ def _leaves(trace: Trace) -> dict[int, frozenset[int]]:
         for value in op.writes:
             one = readers[value] <= 1
             whole = {v for v in op.reads if v >= 0 and trace.counts[v] >= trace.counts[value]} - spread
-            near = one or (len(whole) <= 1 and (op.name in _MOVES or last.get(value, at) - at < _NEAR))
+            again = op.name != "select_n" or len(whole) <= 1
+            near = one or (again and (op.name in _MOVES or last.get(value, at) - at < _NEAR))
             fused = near if op.name in _CHEAP else one and op.name in _DEAR
             fused = fused and value not in needed and len(below) <= _MOST
             leaves[value] = below if fused else frozenset([value])
