@@ -38,7 +38,7 @@ from benchmarks.released_cases import CASES
 from docs import objectives
 from mvcl import _configs, _files, augment, data, losses, models, studies, training
 from mvcl.studies import _run
-from mvcl.training import _cost
+from mvcl.training import _cost, _memory
 
 Record = dict[str, Any]
 ENCODERS: dict[str, tuple[models.EncoderConfig, augment.Policy]] = {
@@ -80,10 +80,11 @@ class Running:
         outline = data.Outline(20 * config.examples, 10, data.ExampleSpec(((pixels, pixels, 3),)))
         self.program = training.build(config, outline)
         self.shapes = _cost.abstract_batch(self.program, config, outline)
+        self.model = functools.partial(_memory.Model, config, outline, jax.default_backend())
 
-    def flops(self) -> float | None:
-        """Of a step, before XLA optimises it."""
-        return _cost.step_flops(self.program, self.shapes)
+    def flops(self) -> float:
+        """Of the matrix products and convolutions of a step."""
+        return self.model().on(1).flops
 
     def compile(self) -> int:
         """Bytes of the compiled step: arguments, temporaries and what it writes elsewhere."""

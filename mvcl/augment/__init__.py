@@ -22,7 +22,6 @@ if TYPE_CHECKING:
         random_erasing,
         random_mix,
     )
-    from mvcl.augment._given import ByKind
     from mvcl.augment._policy import (
         CIFAR_MEAN,
         CIFAR_STD,
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
         simclr,
     )
     from mvcl.augment._views import (
+        ByKind,
         DrawnViews,
         apply_policy,
         by_shape,

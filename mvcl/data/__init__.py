@@ -23,8 +23,7 @@ if TYPE_CHECKING:
         to_devices,
         watched,
     )
-    from mvcl.data._memory import Memory, split_of_arrays
-    from mvcl.data._new import new_rows
+    from mvcl.data._memory import Memory, new_rows, split_of_arrays
     from mvcl.data._offline import Digits, Synthetic
     from mvcl.data._sentiment import PrepareSentiment, Sentiment
     from mvcl.data._splits import (

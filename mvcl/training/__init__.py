@@ -8,12 +8,10 @@ if TYPE_CHECKING:
     from mvcl.training._arguments import CHOICES, choose, choose_all, with_config
     from mvcl.training._config import Checkpoint, Config, Mesh, Train, Views, check, free, suited_to
     from mvcl.training._cost import Estimate, absent, dry_run, estimate
-    from mvcl.training._decompose import decompose
-    from mvcl.training._encoder import Encoder, Output, open_encoder
+    from mvcl.training._encoder import Encoder, Output, fit, open_encoder
     from mvcl.training._evaluate import BASELINES, baseline, encode, evaluate
-    from mvcl.training._fit import fit
     from mvcl.training._folder import Checkpoints, DamagedCheckpoints, Locked, differences, locked, read_log
-    from mvcl.training._geometry import RunGeometry, embed, geometry
+    from mvcl.training._geometry import RunGeometry, decompose, embed, geometry
     from mvcl.training._memory import memory_table
     from mvcl.training._optimizers import AdamW, Lars, Optimizer, Sgd
     from mvcl.training._processes import (

@@ -1,8 +1,11 @@
-"""A trained encoder by itself: features of arrays, with the preprocessing and the weights of its run."""
+"""A trained encoder by itself, with the preprocessing and the weights of its run; and `fit`, which trains one."""
 
 import dataclasses
 import json
 import tempfile
+import typing
+from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -10,10 +13,12 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
-from mvcl import _buckets, _files, data, models
-from mvcl.training import _evaluate, _program
+from mvcl import _buckets, _files, augment, data, losses, methods, models
+from mvcl.training import _arguments, _evaluate, _program, _serialise
+from mvcl.training._config import Config, Train, Views
 from mvcl.training._run import KEPT, Run, open_run
 from mvcl.training._serialise import load, replace_at, to_json
+from mvcl.training._train import Hook, train
 
 Output = Literal["config", "encoder", "head", "views", "head_views", "mean"]
 """Outputs of an encoder, see `Encoder`."""
@@ -147,3 +152,82 @@ def open_encoder(
     if config is not None:
         load(config)
     return Encoder(*open_run(run, checkpoint, network, with_data=False))
+
+
+def fit(
+    given: Any,
+    objective: losses.Loss | str = losses.mv_infonce,
+    *,
+    labels: Any = None,
+    mask: Any = None,
+    scaling: Sequence[str] = ("standard",),
+    workdir: str | Path | None = None,
+    hooks: Sequence[Hook] = (),
+    **fields: Any,
+) -> Encoder:
+    """Train an encoder on arrays in memory, as `train` does, and return it.
+
+        encoder = mvcl.fit({"text": t, "image": i}, losses.mv_dhel, train=Train(epochs=20))
+        features = encoder({"text": new_t, "image": new_i})
+
+    Args:
+      given: images (n, H, W) or (n, H, W, C), or a `datasets.Dataset` of them, of which views are drawn; or views by
+        name, a mapping or a list of arrays and DataFrames (n, ...). A view's rows of NaN are missing.
+      objective: a function of embeddings, or a name of `losses.objectives()`.
+      labels: (n,) classes, for an evaluation and for method supervised.
+      mask: (n, k) bool, False where a view is missing.
+      scaling: of tables' columns, `standard`, `minmax` or `none`, one for all views or one for each.
+      workdir: folder of the run, which a repeated call resumes, or opens if it has ended; None: nothing is kept.
+      hooks: as for `train`.
+      fields: of `Config`, such as `encoder`, `views` or `train`. By default tables get an MLP, sequences (time, d) a
+        Transformer, images up to 64 pixels a ConvNet and larger ones a ResNet-18; views by name have an encoder each
+        (method multi_encoder); and nothing is evaluated. These defaults are ours.
+
+    Raises:
+      TypeError: an argument is not known.
+      ValueError: arrays, mask or fields are invalid, or the folder is of another config or of other arrays.
+      Diverged, Interrupted: as `train`.
+    """
+    types = typing.get_type_hints(Config)
+    own = [name for name in types if name not in ("data", "objective")]
+    for name, value in fields.items():
+        if name not in own:
+            takes = f"labels, mask, scaling, workdir, hooks and {', '.join(own)}"
+            raise TypeError(f"mvcl.fit has no argument {name!r}; it takes {takes}")
+        _serialise.check(name, value, types[name])
+        _serialise.checked(value)
+    kinds: Any = scaling
+    if hasattr(given, "cast_column"):
+        split = data.split_of_dataset(given)
+    else:
+        split = data.split_of_arrays(given, labels=labels, mask=mask, scaling=kinds)
+    config = Config(**({"data": data.Memory()} | _suited(split, fields) | fields))
+    if isinstance(objective, str):
+        config = _arguments.choose(config, "objective", objective)
+    else:
+        config = replace_at(config, ("objective",), objective)
+    with ExitStack() as files:
+        if workdir is None:
+            workdir = files.enter_context(tempfile.TemporaryDirectory(prefix="mvcl_"))
+        train(config, Path(workdir), splits={"train": split, "test": split}, hooks=hooks)
+        return open_encoder(workdir)
+
+
+def _suited(split: data.Split, fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a config that fit arrays of these shapes."""
+    spec = split.spec
+    found: dict[str, Any] = {
+        "evaluation": None,
+        "head": models.MLPHead(out=64, norm="batch"),
+        "train": Train(evaluate_every=0),
+    }
+    if spec.given:
+        encoder, method = fields.get("encoder"), fields.pop("method", methods.MultiEncoder())
+        if getattr(method, "encoders", None) == ():
+            encoders = tuple(encoder or models.ByShape().of(shape) for shape in spec.view_shapes)
+            method = dataclasses.replace(method, encoders=encoders)
+        return found | {"method": method}
+    own: dict[str, Any] = {"mean": (0.5,), "std": (0.5,)}
+    policies = {1: augment.digits(0), 3: augment.moco_v2(0, **own)}
+    policy = policies.get(spec.channels, augment.Policy(0, **own))  # crops and flips
+    return found | {"views": Views(policy=policy), "encoder": models.ByShape()}

@@ -10,7 +10,7 @@ from pathlib import Path
 import jax
 
 from mvcl import _buckets, _progress, augment, data, evaluation, methods, models
-from mvcl.training import _folder, _memory, _processes
+from mvcl.training import _folder, _processes
 from mvcl.training._config import Config, Train, Views
 from mvcl.training._evaluate import Table
 from mvcl.training._optimizers import Sgd
@@ -105,8 +105,11 @@ def loop(session: Session, hooks: list[Hook]) -> None:
         level = program.chance if session.step < program.steps else None
         chance = {} if level is None else {"chance": level()}
     doing = "compiling"
-    if session.step < program.steps and (large := _memory.warning(session.run)):
-        _progress.line(f"warning: {large}")
+    if session.step < program.steps and jax.default_backend() != "cpu":
+        from mvcl.training import _memory
+
+        if large := _memory.warning(session.run):
+            _progress.line(f"warning: {large}")
     for hook in hooks:
         hook(session.step, session.state, {})
     with clock.phase("training"), _progress.during("training"):
