@@ -44,10 +44,10 @@ All rows are by the model of `mvcl/training/_liveness.py`, which traces the step
 `mvcl train CONFIG --dry-run --devices N` prints it for any config. Its temporaries by those of XLA's analysis of the
 compiled step, in float32 on one CPU device: ResNet-50 0.89 to 0.93, ResNet-18 on 32 pixels 0.90 and 0.97, ViT-B and
 ViT-S 0.88 and 0.83, the sentiment and EEG encoders 0.73 and 0.69; on 8 devices ResNet-18 and the sentiment encoders
-0.91. With `blocks` ResNet-50 has 0.86 and a small ConvNet 0.76, but the sentiment encoders 0.39: XLA computes blocks of
-two encoders at once and holds the weights of their attention over 501 tokens twice, where the model has one encoder
-after the other. ViTs with `blocks` were not compiled. The FLOPs of its products and convolutions are 0.92 to 1.14 of
-XLA's.
+0.91. With `blocks` ResNet-50 has 0.86, ResNet-18 on 8 devices 0.87 and a small ConvNet 0.76, but the sentiment encoders
+0.39: XLA computes blocks of two encoders at once and holds the weights of their attention over 501 tokens twice, where
+the model has one encoder after the other. ViTs with `blocks` were not compiled. The FLOPs of its products and
+convolutions are 0.92 to 1.14 of XLA's.
 XLA computes bfloat16 in float32 on a CPU, so that the model alone has the recipe's precision; its attention in bfloat16
 is a fused kernel, which stores no scores. In ResNets the gradient of the stem's pooling needs the most with `blocks`,
 which `full` does not reduce.
