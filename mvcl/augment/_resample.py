@@ -22,12 +22,9 @@ GAP = 3
 _MOST = 4.0  # largest reduction of the compiled crops; others are Pillow's
 _BITS = 22  # of Pillow's weights after the point
 _STEP = 64  # they are of regions whose sides are multiples of this, so that few programs are compiled
-_ONE_THREAD = {
-    "xla_disable_hlo_passes": "cpu-parallel-task-assigner"
-}  # images are in parallel, not parts of one
-if (
-    not Image.core.get_blocks_max()
-):  # as PILLOW_BLOCKS_MAX: new memory costs more time than half of a decoding
+# Images are made in parallel, not parts of one.
+_ONE_THREAD = {"xla_disable_hlo_passes": "cpu-parallel-task-assigner"}
+if not Image.core.get_blocks_max():  # PILLOW_BLOCKS_MAX: new memory takes as long as half of a decoding
     Image.core.set_blocks_max(8)
 _ROOMS = threading.local()
 _pointer = ctypes.pythonapi.PyCapsule_GetPointer
