@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from _factors_task import Batch, Factored, embeddings, with_option
 from flax import nnx
 
@@ -64,8 +65,10 @@ class Fused(Factored):
             return (sums / jnp.maximum(parts.sum(2), 1)).reshape(len(subsets), n, -1)
         graph, _ = nnx.split(nnx.eval_shape(lambda: self._network(jax.random.key(0))))
         net: Any = nnx.merge(graph, params["fusion"])
-        chosen = jnp.where(subsets[..., None], tokens[None], jnp.nan)  # a row of NaN is masked
-        return net(chosen.reshape(-1, *tokens.shape[1:])).reshape(len(subsets), n, -1)
+        places = np.arange(k * self.tokens).reshape(k, self.tokens)
+        own = net(z.reshape(k * n, self.tokens, -1), places).reshape(k, n, -1)
+        chosen = jnp.where(subsets[k:, ..., None], tokens[None], jnp.nan)  # a row of NaN is masked
+        return jnp.concatenate([own, net(chosen.reshape(-1, *tokens.shape[1:])).reshape(-1, *own.shape[1:])])
 
     def embedded(self, params: dict[str, Any], x: jax.Array) -> tuple[jax.Array, jax.Array]:
         if self.fusion != "attention":

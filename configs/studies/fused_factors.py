@@ -94,8 +94,8 @@ def _study(
     )
 
 
-def small(seeds: int = 20) -> Study:
-    """All rows, two, three and four views, 20 networks each."""
+def small(seeds: int = 10) -> Study:
+    """All rows, two, three and four views, 10 networks each."""
     claims = []
     for label in FUSED:
         for k in (2, 3, 4):
