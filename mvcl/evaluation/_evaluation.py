@@ -145,13 +145,15 @@ def evaluation_table(rows: Mapping[str, Sequence[Result]]) -> str:
     import pandas as pd  # its import is slow
 
     every = pd.DataFrame([vars(result) | {"row": row} for row, results in rows.items() for result in results])
+    if every.empty:
+        return ""
     known = every.dropna(subset="value").astype({"deviation": float})
     ends = known["deviation"].map(" ± {:.3f}".format).where(known["deviation"].notna(), "")
     known = known.assign(text=known["value"].map("{:.3f}".format) + ends)
     table = known.pivot(index="row", columns="name", values="text").reindex(
         index=rows, columns=every["name"].unique()
     )
-    table = table.fillna("-").rename_axis(index=None, columns=None)
+    table = table.astype(object).fillna("-").rename_axis(index=None, columns=None)
     shown = table.T if table.shape[1] > _COLUMNS else table
     lines = [shown.to_string(col_space=[len(name) + 1 for name in shown]), ""]
     for names, whose, protocol in shared_protocols(every["row"], every["name"], every["protocol"]):

@@ -92,7 +92,9 @@ def test_a_run_begins_in_a_new_folder(bucket):
 
 def test_log_is_uploaded_with_a_checkpoint(bucket):
     values = {"loss": 1.0, "effective_rank": 3.0}
-    run = SimpleNamespace(config=training.load("digits"), program=SimpleNamespace(steps=10), outline=None)
+    run = SimpleNamespace(
+        config=training.load("digits"), program=SimpleNamespace(steps=10, mesh=None), outline=None
+    )
     log = Log(bucket, Clock(), run, 0)
     log.row(1, values)
     assert not (bucket / "metrics.jsonl").exists()
