@@ -162,7 +162,8 @@ class FusedLearner(DrawingLearner):
         """(s, n, features): the fusions of those of the given views that are there, of each of the (s, k) subsets."""
         nets = models.eval_view(self.network(params, statistics))
         there = jnp.asarray(subsets)[:, None, :, None] & self._whole(inputs)
-        return nets.subsets(nets.of_views(inputs["views"]), there)
+        x = nets.of_views(inputs["views"])
+        return jax.lax.map(lambda one: nets.subsets(x, one[None])[0], there)  # all 63 of six views take much memory
 
     def _augmented(self, batch: Batch, side: int, key: jax.Array) -> tuple[jax.Array, ...]:
         inputs, change = batch.inputs, self.options.augmentation
