@@ -163,7 +163,8 @@ class FusedLearner(DrawingLearner):
         nets = models.eval_view(self.network(params, statistics))
         there = jnp.asarray(subsets)[:, None, :, None] & self._whole(inputs)
         x = nets.of_views(inputs["views"])
-        return jax.lax.map(lambda one: nets.subsets(x, one[None])[0], there)  # all 63 of six views take much memory
+        # One at a time: all 63 of six views take much memory.
+        return jax.lax.map(lambda one: nets.subsets(x, one[None])[0], there)
 
     def _augmented(self, batch: Batch, side: int, key: jax.Array) -> tuple[jax.Array, ...]:
         inputs, change = batch.inputs, self.options.augmentation
