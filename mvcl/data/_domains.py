@@ -68,8 +68,10 @@ class DomainNet:
 
         def split(part: str) -> Split:
             rows, labels = select((of := lists[part])[0], names, kept)
-            file = lambda row: of[1][rows[row]]  # noqa: E731
-            return image_split(labels, kept, file, lambda row: f"image {file(row)}", part, _IMAGE)
+            files = [of[1][row] for row in rows]
+            return image_split(
+                labels, kept, files.__getitem__, lambda row: f"image {files[row]}", part, _IMAGE
+            )
 
         splits, size = {part: split(part) for part in lists}, self.classes_per_draw
         return by_domain(splits, seen, self.held_out, size=size, seed=self.draw_seed)
