@@ -110,7 +110,9 @@ def _tables(content: dict[str, Any]) -> list[str]:
 def _value(cell: dict[str, Any], measure: dict[str, Any]) -> str:
     """A mean with its 95% interval and marks: "89.5 [89.1, 89.9] †"; of one seed the value."""
     of = cell["intervals"][measure["name"]]
-    text = _interval(of, f".{measure['digits']}f") or ("not finite" if of["seeds"] else "not run")
+    text = _interval(of, f".{measure['digits']}f")
+    if not text and (of["seeds"] or not cell["seeds"]):  # what a cell that was run does not have stays empty
+        text = "not finite" if of["seeds"] else "not run"
     marks = "†" * ("stale" in cell["status"].values()) + "≈" * (cell["separates"][measure["name"]] is False)
     return f"{text} {marks}" if marks else text
 

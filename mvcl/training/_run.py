@@ -56,7 +56,7 @@ def prepare(config: Config, splits: Mapping[str, data.Split] | None = None) -> R
     if outline.classes < 2:
         protocol = config.evaluation.of_clusters(program.learner.clusters)
         config = replace_at(config, ("evaluation",), protocol)
-    elif splits.get("test") is split and not split.spec.given:
+    elif splits.get("test") is split:
         config = replace_at(config, ("evaluation",), config.evaluation.without_test())
     config.evaluation.check(splits)
     return Run(config, splits, outline, program)

@@ -7,7 +7,7 @@ import pytest
 import scipy.io
 from pyarrow import parquet
 
-from mvcl import data
+from mvcl import data, evaluation, studies, training
 
 WIDE, NARROW = np.arange(24.0).reshape(8, 3) ** 2, np.arange(16.0).reshape(8, 2)[::-1]
 LABELS = np.array([1, 1, 2, 2, 3, 3, 7, 7])
@@ -135,6 +135,18 @@ def test_scaling_excludes_the_held_out_part(tmp_path):
     rows = np.delete(WIDE, 4, axis=0)
     expected = (WIDE[4] - rows.min(0)) / np.ptp(rows, axis=0)
     np.testing.assert_allclose(parts["test"].arrays[0][0], expected, rtol=1e-6)
+
+
+def test_rows_of_training_are_no_test_of_classification(tmp_path):
+    np.savez(tmp_path / "a.npz", X1=WIDE, X2=NARROW, labels=LABELS)
+    config = training.load("tables:smoke")
+    for held_out in (False, True):
+        tables = data.Tables(path=str(tmp_path / "a.npz"), held_out=held_out)
+        options = {"data": tables, "evaluation": evaluation.Classification(), "train.batch_size": 4}
+        protocol = training.prepare(studies.changed(config, options)).config.evaluation
+        assert isinstance(protocol, evaluation.Classification) == held_out
+    unmeasured = evaluation.Classification().without_test()
+    assert unmeasured.measure({}, {})[0].protocol == "not measured: no example is held out of training"
 
 
 def test_warns_of_constant_columns_which_scaling_makes_0(tmp_path):
