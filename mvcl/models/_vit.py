@@ -83,17 +83,19 @@ def attention_by(function: Callable[..., jax.Array]) -> Iterator[None]:
         _STAND_IN.reset(token)
 
 
-def attend(q: jax.Array, k: jax.Array, v: jax.Array, there: jax.Array | None = None) -> jax.Array:
+def attend(
+    q: jax.Array, k: jax.Array, v: jax.Array, there: jax.Array | None = None, first: int | None = None
+) -> jax.Array:
     """Self-attention (n, tokens, heads, d) to the tokens that are there, (n, tokens); softmax in float32.
 
-    By cuDNN's fused kernel where it takes the arrays: on NVIDIA GPUs from Ampere on, bfloat16, with 8 to 128 numbers a
+    `first`: that of so many first tokens, (n, first, heads, d). By cuDNN's fused kernel where it takes the arrays: on NVIDIA GPUs from Ampere on, bfloat16, with 8 to 128 numbers a
     head. Its gradient in jax takes an even number of tokens; an odd one is padded. XLA computes the others.
     """
     if (stand_in := _STAND_IN.get()) is not None and q.dtype == jnp.bfloat16:
-        return stand_in(q, k, v)
+        return stand_in(q, k, v)[:, :first]
     if not _fused(q):
         mask = None if there is None else there[:, None, None, :]
-        return jax.nn.dot_product_attention(q, k, v, mask=mask, implementation="xla")
+        return jax.nn.dot_product_attention(q[:, :first], k, v, mask=mask, implementation="xla")
     n, tokens, more = *q.shape[:2], q.shape[1] % 2
     q, k, v = (jnp.pad(x, ((0, 0), (0, more), (0, 0), (0, 0))) for x in (q, k, v))
     which: dict[str, Any] = {}
@@ -102,7 +104,7 @@ def attend(q: jax.Array, k: jax.Array, v: jax.Array, there: jax.Array | None = N
         which = {"mask": jnp.broadcast_to(there, (n, 1, tokens + more, tokens + more))}
     elif more:
         which = dict.fromkeys(("query_seq_lengths", "key_value_seq_lengths"), jnp.full(n, tokens, jnp.int32))
-    return jax.nn.dot_product_attention(q, k, v, implementation="cudnn", **which)[:, :tokens]
+    return jax.nn.dot_product_attention(q, k, v, implementation="cudnn", **which)[:, :tokens][:, :first]
 
 
 def _fused(q: jax.Array) -> bool:
@@ -139,13 +141,19 @@ class Block(nnx.Module):
         self.mlp = nnx.Dict(fc1=linear(width, 1, 4 * width), fc2=linear(4 * width, 1, width))
         self.dropouts = nnx.List([_layers.Dropout(rate, rngs=rngs) for _ in range(3)])
 
-    def __call__(self, x: jax.Array, there: jax.Array | None = None) -> jax.Array:
+    def __call__(
+        self, x: jax.Array, there: jax.Array | None = None, *, first: int | None = None
+    ) -> jax.Array:
+        """(n, tokens, width), or of `first` tokens alone, which see all tokens that are `there`, (n, tokens)."""
+
         def attention(layers: tuple[Any, ...], x: jax.Array, there: jax.Array | None) -> jax.Array:
             norm, attn, attended = layers
             n, tokens, width = x.shape
-            qkv = attn.qkv(norm(x)).reshape(n, tokens, 3, self.heads, width // self.heads)
-            found = attend(qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2], there)
-            return x + attended(attn.proj(found.reshape(n, tokens, width)))
+            # Slices of one array would have a gradient that is padded thrice.
+            parts = jnp.split(attn.qkv(norm(x)), 3, axis=-1)
+            q, k, v = (part.reshape(n, tokens, self.heads, -1) for part in parts)
+            found = attend(q, k, v, there, first)
+            return x[:, :first] + attended(attn.proj(found.reshape(n, -1, width)))
 
         def perceptron(layers: tuple[Any, ...], x: jax.Array) -> jax.Array:
             norm, mlp, hidden, added = layers
@@ -156,6 +164,12 @@ class Block(nnx.Module):
         attended, *others = self.dropouts
         x = _remat.in_turn([(self.norm1, self.attn, attended)], x, there, apply=attention)
         return _remat.in_turn([(self.norm2, self.mlp, *others)], x, apply=perceptron)
+
+
+def _summary(blocks: Sequence[Block], x: jax.Array, *there: jax.Array) -> jax.Array:
+    """(n, width): the first token after the blocks, of which the last one computes this token alone."""
+    x = _remat.in_turn(blocks[:-1], x, *there)
+    return _remat.in_turn(blocks[-1:], x, *there, apply=partial(Block.__call__, first=1))[:, 0]
 
 
 class ViTEncoder(nnx.Module):
@@ -193,7 +207,7 @@ class ViTEncoder(nnx.Module):
         x = jnp.concatenate([class_token.astype(self.dtype), x], axis=1)
         x = x + positions.astype(self.dtype)
         x = self.norm_pre(x) if hasattr(self, "norm_pre") else x
-        return self.norm(_remat.in_turn(self.blocks, x)[:, 0])
+        return self.norm(_summary(self.blocks, x))
 
     def _positions(self, height: int, width: int) -> jax.Array:
         """(1, 1 + tokens, width): the positions, those of the patches interpolated to the grid of the image."""
@@ -271,7 +285,7 @@ class TransformerEncoder(nnx.Module):
         summary = jnp.broadcast_to(self.cls_token[...].astype(self.dtype), (x.shape[0], 1, self.features))
         x = jnp.concatenate([summary, x], axis=1)
         there = jnp.pad(there, ((0, 0), (1, 0)), constant_values=True)
-        return self.norm(_remat.in_turn(self.blocks, x, there)[:, 0])
+        return self.norm(_summary(self.blocks, x, there))
 
 
 @dataclass(frozen=True)
