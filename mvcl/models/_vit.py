@@ -88,8 +88,9 @@ def attend(
 ) -> jax.Array:
     """Self-attention (n, tokens, heads, d) to the tokens that are there, (n, tokens); softmax in float32.
 
-    `first`: that of so many first tokens, (n, first, heads, d). By cuDNN's fused kernel where it takes the arrays: on NVIDIA GPUs from Ampere on, bfloat16, with 8 to 128 numbers a
-    head. Its gradient in jax takes an even number of tokens; an odd one is padded. XLA computes the others.
+    `first`: of the first so many tokens alone, (n, first, heads, d). By cuDNN's fused kernel where it takes the arrays:
+    on NVIDIA GPUs from Ampere on, bfloat16, with 8 to 128 numbers a head. Its gradient in jax takes an even number of
+    tokens; an odd one is padded. XLA computes the others.
     """
     if (stand_in := _STAND_IN.get()) is not None and q.dtype == jnp.bfloat16:
         return stand_in(q, k, v)[:, :first]
