@@ -1,12 +1,15 @@
 """Attention: the formula, with masks, and the fused kernel where it is chosen."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 from jax._src.cudnn import fused_attention_stablehlo as cudnn
 
-from mvcl.models import _vit
+from mvcl.models import Transformer, _remat, _vit
 
 
 def case(rng, tokens, masked, dtype=jnp.float32):
@@ -35,7 +38,26 @@ def test_attention_is_the_formula(fused, masked, rng, monkeypatch):
     monkeypatch.setattr(
         jax.nn, "dot_product_attention", lambda *arrays, implementation, **which: plain(*arrays, **which)
     )
-    np.testing.assert_allclose(_vit.attend(*arrays), formula(*arrays), rtol=1e-4, atol=1e-5)
+    expected = formula(*arrays)
+    np.testing.assert_allclose(_vit.attend(*arrays), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(_vit.attend(*arrays, first=2), expected[:, :2], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_the_summary_is_that_of_all_tokens(depth, rng, monkeypatch):
+    """Values and gradients, though the last block computes one token."""
+    config = Transformer(width=8, depth=depth, heads=2, dropout=0.0)
+    net = config.build((5, 3), dtype=jnp.float32, rngs=nnx.Rngs(0))
+    x = rng.normal(size=(4, 5, 3)).astype(np.float32)
+    x[1, 3:] = np.nan
+    graph, params = nnx.split(net)
+
+    def both():
+        return jax.value_and_grad(lambda params: (nnx.merge(graph, params)(x) ** 2)[:, ::2].sum())(params)
+
+    found = both()
+    monkeypatch.setattr(_vit, "_summary", lambda blocks, x, *there: _remat.in_turn(blocks, x, *there)[:, 0])
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), found, both())
 
 
 @pytest.mark.parametrize("masked", [False, True])
