@@ -39,7 +39,7 @@ from mvcl.training import AdamW, Checkpoint, Config, Train, Views
 def mosei() -> Config:
     """CMU-MOSEI.
 
-    Cost: 22.5 PFLOP a run; a step holds 37.4 GB of temporaries in float32 (docs/how_to/recipes.md).
+    Cost: 16.5 PFLOP a run; a step holds 26.7 GB of temporaries in float32 (docs/how_to/recipes.md).
     Paper (Table IV), accuracy and MAE: MV-DHEL 79.6 %, 0.668; MV-InfoNCE 76.8 %, 0.708; PWE 75.4 %, 0.707; AVG 75.7 %,
     0.713; PVC 74.3 %, 0.755; supervised 82.9 %, 0.587.
     """
@@ -103,7 +103,7 @@ def mosei() -> Config:
 def chsims() -> Config:
     """CH-SIMS, with the settings of CMU-MOSEI.
 
-    Cost: 0.76 PFLOP a run; a step holds 15.1 GB of temporaries in float32 (docs/how_to/recipes.md).
+    Cost: 0.57 PFLOP a run; a step holds 10.8 GB of temporaries in float32 (docs/how_to/recipes.md).
     Paper (Table IV), accuracy and MAE: MV-DHEL 79.4 %, 0.392; MV-InfoNCE 76.6 %, 0.421; PWE 76.1 %, 0.448; AVG 76.3 %,
     0.468; PVC 68.1 %, 0.563; supervised 83.2 %, 0.354. Table VII: MV-CL1 75.19 %, 0.434; MV-CL2 79.08 %, 0.394.
     """

@@ -177,7 +177,7 @@ def paper(seeds: int = 3, *, accuracy: str = "accuracy positive") -> Study:
         reference={"method": "pwe"},
         printed_runs=3,
         seeds=1,
-        cost="one GPU; 1,180 PFLOP, from the recipes' cost at 3 seeds",
+        cost="one GPU; 870 PFLOP, from the recipes' cost at 3 seeds",
     )
 
 
