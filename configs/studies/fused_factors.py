@@ -114,7 +114,7 @@ def small(seeds: int = 10) -> Study:
         (0.05, 0.1, 0.2, 0.5),
         {"networks": seeds},
         claims=claims,
-        cost="an hour of one CPU, estimated from some rows",
+        cost="85 minutes on 2 CPU cores that had other work too",
     )
 
 
