@@ -156,7 +156,7 @@ def lejepa() -> Config:
 def visreg() -> Config:
     """VISReg: ViT-B/16, 4 global and 6 local views, 100 epochs, the settings of ImageNet-1K.
 
-    Cost: 6,820 PFLOP; a step holds 733 GB of temporaries in float32, over all devices (docs/how_to/recipes.md). No
+    Cost: 6,400 PFLOP; a step holds 683 GB of temporaries in float32, over all devices (docs/how_to/recipes.md). No
     microbatches: the head's BatchNorm is over all views of a batch.
     Paper: none on ImageNet-100; ImageNet-1K, 400 epochs (Table 5, linear probe): 75.7 %.
     """

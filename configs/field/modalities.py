@@ -102,7 +102,7 @@ def _fused(
 def symile() -> Config:
     """Symile on CMU-MOSEI.
 
-    Cost: 74.6 PFLOP; a step holds 54.3 GB of temporaries in float32 (docs/how_to/recipes.md).
+    Cost: 62.8 PFLOP; a step holds 45.2 GB of temporaries in float32 (docs/how_to/recipes.md).
     Ours: not run.
     """
     objective = partial(
@@ -116,7 +116,7 @@ def symile() -> Config:
 def gram() -> Config:
     """GRAM on CMU-MOSEI, text as the anchor.
 
-    Cost: 74.6 PFLOP; a step holds 54.3 GB of temporaries in float32 (docs/how_to/recipes.md).
+    Cost: 62.8 PFLOP; a step holds 45.2 GB of temporaries in float32 (docs/how_to/recipes.md).
     Ours: not run.
     """
     objective = partial(
@@ -132,7 +132,7 @@ def gram() -> Config:
 def confu() -> Config:
     """ConFu on CMU-MOSEI: all pairs of modalities, and each pair, fused, with the third.
 
-    Cost: 74.6 PFLOP; a step holds 54.3 GB of temporaries in float32 (docs/how_to/recipes.md).
+    Cost: 62.8 PFLOP; a step holds 45.2 GB of temporaries in float32 (docs/how_to/recipes.md).
     Ours: not run.
     """
     pair = partial(

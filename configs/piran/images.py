@@ -76,7 +76,7 @@ def imagenet1k() -> Config:
 
     --views.k 2 to 4 takes the first k of (BYOL's first, BYOL's second, SimCLR's, BYOL's first).
 
-    Cost: 218,000 PFLOP; 64 examples on a device hold 75 GB of temporaries in float32 (docs/how_to/recipes.md). With
+    Cost: 204,000 PFLOP; 64 examples on a device hold 70 GB of temporaries in float32 (docs/how_to/recipes.md). With
     fewer than 32 devices of that size, --train.microbatch 64 or --train.batch-size.
     Paper (Table 1, linear probe, k = 4): M3G 75.75 ± 0.11 %; the best baseline, pairwise InfoNCE, 75.26 ± 0.16 %.
     """
@@ -138,7 +138,7 @@ def domainnet() -> Config:
     quickdraw, real or sketch. docs/how_to/data.md says how to get the images. The paper's epoch is not defined; here it
     reads as many images as the training lists of the seen domains have, 141 steps without sketch.
 
-    Cost: 15,300 PFLOP; 16 examples on a device hold 23 GB of temporaries in float32 (docs/how_to/recipes.md).
+    Cost: 14,400 PFLOP; 16 examples on a device hold 22 GB of temporaries in float32 (docs/how_to/recipes.md).
     Paper (Table 2, 5 domains to sketch): M3G 26.5 ± 0.4 %; the best baseline, InfoNCE of the average, 24.9 ± 0.1 %.
     """
     return dataclasses.replace(

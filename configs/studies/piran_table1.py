@@ -77,7 +77,7 @@ def paper(seeds: int = 5) -> Study:
         claims=_claims("linear, SGD", views, epsilons, views),
         printed_runs=5,
         seeds=seeds,
-        cost="many accelerators; 26,000,000 PFLOP with 5 seeds, estimated from 218,000 for M3G at k = 4 (--dry-run)",
+        cost="many accelerators; 24,000,000 PFLOP with 5 seeds, estimated from 204,000 for M3G at k = 4 (--dry-run)",
     )
 
 
