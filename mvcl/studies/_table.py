@@ -58,7 +58,8 @@ def numbers(opened: Opened, folder: Path) -> dict[str, Any]:
     ]
     found = Found(study, values)
     records, given = [look.record for _, look in every if look.record], opened.arguments
-    words = [a for before, a in zip(("", *given), given) if "--only" not in (before, a.partition("=")[0])]
+    local = {"--only", "--workdir", "--write", "--jobs"}
+    words = [a for before, a in zip(("", *given), given) if not local & {before, a.partition("=")[0]}]
     versions = records[-1]["versions"] if records else ()
     baselines = {m.name: _baselines(found, m) for m in study.measures}
     content = {
@@ -68,7 +69,7 @@ def numbers(opened: Opened, folder: Path) -> dict[str, Any]:
         **{name: getattr(study, name) for name in _COPIED},
         **{name: list(getattr(study, name)) for name in ("against", "maps")},
         "noise": {name: f"{of.deviation:.2f} ({of.source})" for name, of in study.noise.items()},
-        # where files lie is of no use to readers, and the page has all cells
+        # Where files lie is of no use to readers, and the page has all cells.
         "command": shlex.join(["mvcl", "study", *(a.rpartition("/")[2] for a in words)]),
         "commit": ", ".join(sorted({record["commit"] for record in records})),
         "machine": "; ".join(sorted({record["machine"] for record in records})),
