@@ -226,7 +226,9 @@ def test_the_small_scale_of_xu_trains_as_the_paper_scale(name):
             flat = training.flatten(training.tree(cell.task.config))
             kept = {key: value for key, value in flat.items() if not key.startswith(SMALLER)}
             found.add(str({**kept, "method.k_means_starts": None}))
-    assert training_of["small"] == training_of["paper"]
+    assert training_of["small"] <= training_of["paper"]
+    # Of λ the small scale has the three values of the claims.
+    assert len(training_of["paper"] - training_of["small"]) == (4 if name == "table3" else 0)
 
 
 def trained(name):
