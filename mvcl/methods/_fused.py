@@ -43,10 +43,11 @@ class Fused:
     encoders: tuple[models.EncoderConfig, ...] = ()
     """One encoder per view; empty: `encoder` for each. Set in a config file. If their features differ in number, each
     view has a linear layer to as many as the most (released: an adapter of each view)."""
-    fusion: models.Transformer = dataclasses.field(
+    fusion: models.Transformer | None = dataclasses.field(
         default_factory=lambda: models.Transformer(width=256, depth=1, heads=8, dropout=0.0)
     )
-    """The network that fuses the tokens; missing ones are masked."""
+    """The network that fuses the tokens; missing ones are masked. None, `method.fusion:none`: the mean of the views'
+    embeddings, token by token (ours)."""
     tokens: int = 4
     """Tokens of a view: the features of its encoder are cut into so many."""
     augmentation: augment.ByKind | None = dataclasses.field(default_factory=lambda: augment.ByKind())
@@ -80,8 +81,10 @@ class FusedNetworks(nnx.Module):
             )
         alike = len(set(features)) == 1
         self.adapter = nnx.List([] if alike else [nnx.Linear(d, width, **more) for d in features])
-        self.fusion = options.fusion.build((len(features) * self.tokens, width // self.tokens), **more)
-        self.head = spec.head.build(self.fusion.features, **more)
+        shape = len(features) * self.tokens, width // self.tokens
+        self.fusion = None if options.fusion is None else options.fusion.build(shape, **more)
+        self.features = width if self.fusion is None else self.fusion.features
+        self.head = spec.head.build(self.features, **more)
 
     def of_views(self, views: Any) -> jax.Array:
         """(n, k, tokens, d)."""
@@ -93,6 +96,8 @@ class FusedNetworks(nnx.Module):
     def alone(self, x: jax.Array) -> jax.Array:
         """(k, n, features): the fusion of the tokens of each view alone, which has no other tokens to mask."""
         n, k, tokens, d = x.shape
+        if self.fusion is None:
+            return x.swapaxes(0, 1).reshape((k, n, -1))
         z = self.fusion(
             x.swapaxes(0, 1).reshape((k * n, tokens, d)), np.arange(k * tokens).reshape(k, tokens)
         )
@@ -100,6 +105,10 @@ class FusedNetworks(nnx.Module):
 
     def subsets(self, x: jax.Array, there: jax.Array) -> jax.Array:
         """(s, n, features): the fusions of s subsets of the tokens; `there` is (s, n, k, tokens) or (s, n, k, 1)."""
+        if self.fusion is None:
+            sums = jnp.where(there[..., None], x[None], 0).sum(2)
+            z = sums / jnp.maximum(there.sum(2), 1)[..., None]
+            return z.reshape((*there.shape[:2], -1))
         chosen = jnp.where(there[..., None], x[None], jnp.nan)
         z = self.fusion(chosen.reshape((-1, self.tokens * x.shape[1], x.shape[-1])))
         return z.reshape((*there.shape[:2], -1))

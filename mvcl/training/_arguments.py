@@ -45,7 +45,7 @@ CHOICES: dict[str, Mapping[str, Callable[[], Any]]] = {
     "objective.pair.cost": _COSTS,
     "method": methods.METHODS,
     "method.predictor": models.HEADS,
-    "method.fusion": {"mlp": models.MLPHead},
+    "method.fusion": {"mlp": models.MLPHead, "none": lambda: None},
     "method.augmentation": {"by_kind": lambda: augment.ByKind(), "none": lambda: None},
     "evaluation": evaluation.EVALUATIONS,
     "evaluation.linear": {"sgd": evaluation.LinearProbe},

@@ -295,7 +295,7 @@ def _features(
             return jnp.nan_to_num(z.reshape((len(z), -1)))  # of what is missing
 
         apply = jax.tree_util.Partial(apply_fused, *_program.evaluated(state))
-        widths = [learner.abstract.fusion.features] * len(chosen)
+        widths = [learner.abstract.features] * len(chosen)
     stream, options = _evaluate.in_order(run, split, f"{source}: encoding {split}", reading, rows=rows)
     joint, _ = evaluation.encode(apply, stream, **options)
     return dict(zip(chosen, np.split(joint, np.cumsum(widths)[:-1], axis=1)))

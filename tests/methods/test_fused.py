@@ -89,6 +89,21 @@ def test_other_objectives_compare_the_views(rng):
         methods.Fused().build(setting(encoder=models.MLP(widths=(6,))))
 
 
+def test_without_a_network_views_are_fused_by_their_mean(rng):
+    learner, params, statistics, inputs = started(losses.comm, 3, rng, augmentation=None, fusion=None)
+    nets, present = learner.network(params, statistics), inputs["present"]
+    z = np.stack([e(x) for e, x in zip(nets.encoder, inputs["views"])])
+    whole = np.stack([z[here, i].mean(0) for i, here in enumerate(present)])
+    given = {name: inputs[name] for name in ("views", "present")}
+    np.testing.assert_allclose(
+        learner.features(params, statistics, given, "encoder"), whole, rtol=1e-4, atol=1e-5
+    )
+    every = [nets.head(x) for x in (*z, whole)]
+    mask = np.concatenate([present.T, np.ones((1, N), bool)] * 2)
+    value = loss_of(learner, losses.comm)(params, statistics, inputs)[0]
+    np.testing.assert_allclose(value, losses.comm(jnp.stack(every * 2), mask=mask), rtol=1e-4)
+
+
 def test_encoders_of_other_widths_have_a_linear_layer_each(rng):
     encoders = models.MLP(widths=(12,)), models.MLP(widths=(8,))
     fusion = models.Transformer(width=8, depth=1, heads=2, dropout=0.0)
