@@ -32,7 +32,8 @@ def small(seeds: int = SEEDS, *, data: Path) -> Study:
         # Of weight 1 the objective of koromilas_table2.
         loss = partial(losses.mv_dhel, temperature=0.5)
         loss = loss if energy == k else partial(loss, energy_weight=energy / k)
-        cells.append(_images.cell({"k": k, "energy": energy}, _images.bench(data, k), {"objective": loss}))
+        factors = {"objective": "MV-DHEL", "k": k, "energy": energy}
+        cells.append(_images.cell(factors, _images.bench(data, k), {"objective": loss}))
     rows: list[_rows.Row] = [
         ("more views are better at energy 1 (weight 1/k)", {"k": more, "energy": 1}, [{"k": few}]),
         ("4 views are better than 2 at energy 4", {"k": more, "energy": more}, [{"k": few}]),

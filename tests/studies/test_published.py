@@ -44,6 +44,13 @@ def test_every_scale_of_a_study_can_be_saved(name: str):
             assert studies.look(place).state == "missing"
 
 
+@pytest.mark.parametrize("file", studies.study_files(), ids=lambda file: file.stem)
+def test_a_figure_is_along_numbers(file: Path):
+    for function in studies.scales(file).values():
+        study = studies.without_data(function)
+        assert not any(isinstance(cell.factors[study.along], str) for cell in study.cells if study.along)
+
+
 @pytest.mark.parametrize("file", PAGES, ids=lambda file: file.stem)
 def test_a_page_is_judged_by_the_claims_and_rules_of_today(file: Path):
     content = json.loads(file.read_text())
