@@ -116,7 +116,7 @@ def _info_nce() -> losses.Loss:
 def dsf() -> Config:
     """ImageNet-100: ViT-S/16 with 12 heads, fixed positions and frozen patches, MoCo v3.
 
-    Cost: 3,790 PFLOP (docs/how_to/recipes.md).
+    Cost: 3,550 PFLOP (docs/how_to/recipes.md).
     Paper (Table 1, DSF for 100 epochs): linear 85.66 %, k-NN 79.00 %.
     """
     return Config(
