@@ -12,7 +12,7 @@ import _images
 import _rows
 
 from mvcl import losses
-from mvcl.studies import Cell, Claim, Margin, Study
+from mvcl.studies import Cell, Claim, Study
 from mvcl.training import Config
 
 _OBJECTIVES: dict[tuple[str, int], losses.Loss] = {
@@ -59,7 +59,6 @@ def _study(cells: Sequence[Cell], claims: Sequence[Claim], seeds: int, cost: str
         cells=cells,
         measures=_bench.MEASURES,
         claims=claims,
-        margins=dict.fromkeys(("k-NN", "linear"), Margin(1.0, "a bench is to tell 1.5 points")),
         reference={"objective": "nt_xent", "k": 2},
         seeds=seeds,
         cost=cost,
