@@ -143,21 +143,25 @@ class FactorViews:
         after = jax.random.normal(second, (self.views, self.inputs, self.inputs))
         return before, after / math.sqrt(self.inputs)
 
+    def render(
+        self,
+        world: tuple[jax.Array, jax.Array],
+        seen: jax.Array,
+        gain: jax.Array,
+        noise: jax.Array,
+        key: jax.Array,
+    ) -> jax.Array:
+        """(k, n, inputs): the views of (k, n, seen) bits, with gain and noise (k,), by the weights of `world`."""
+        before, after = world
+        hidden = jnp.tanh(jnp.einsum("knb,kbh->knh", seen, before))
+        signal = jnp.einsum("knh,khi->kni", hidden, after)
+        e = jax.random.uniform(key, signal.shape, minval=-math.sqrt(3), maxval=math.sqrt(3))
+        return gain[:, None, None] * signal + noise[:, None, None] * e
+
     @property
     def quality(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Gain and deviation of the noise of each view."""
         return self.gain or (1.0,) * self.views, self.noise or (0.1,) * self.views
-
-
-def render(
-    world: tuple[jax.Array, jax.Array], seen: jax.Array, gain: jax.Array, noise: jax.Array, key: jax.Array
-) -> jax.Array:
-    """(k, n, inputs): the views of (k, n, seen) bits, with gain and noise (k,), by the weights of `world`."""
-    before, after = world
-    hidden = jnp.tanh(jnp.einsum("knb,kbh->knh", seen, before))
-    signal = jnp.einsum("knh,khi->kni", hidden, after)
-    e = jax.random.uniform(key, signal.shape, minval=-math.sqrt(3), maxval=math.sqrt(3))
-    return gain[:, None, None] * signal + noise[:, None, None] * e
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -184,7 +188,7 @@ class Factors:
         world, draws = jax.random.split(jax.random.key(self.seed))
         first, second = jax.random.split(jax.random.fold_in(draws, number))
         bits, (gain, noise) = made.bits(first, n), (jnp.asarray(x, jnp.float32) for x in made.quality)
-        views = jax.device_get(render(made.world(world), made.of_views(bits), gain, noise, second))
+        views = jax.device_get(made.render(made.world(world), made.of_views(bits), gain, noise, second))
         seen = {"shared": bits.shared, "unique": bits.unique[:, 0]}
         if made.neighbours:
             seen["synergy"] = bits.synergy[:, 0]

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from _factors import FACTORS, Bits, FactorViews, render
+from _factors import FACTORS, Bits, FactorViews
 from flax import nnx
 
 from mvcl import _progress, losses, models
@@ -201,7 +201,7 @@ def _draw(
         bits = data.bits(of_bits, n)
         seen = data.of_views(bits)
         there = jax.random.bernoulli(of_mask, data.present, seen.shape[:2])
-        return Batch(bits, seen, render(world, seen, gain, noise, of_noise), there)
+        return Batch(bits, seen, data.render(world, seen, gain, noise, of_noise), there)
 
     worlds = jax.vmap(lambda key: data.world(jax.random.fold_in(key, 0)))(keys)
     return jax.lax.map(lambda step: jax.vmap(of_network, in_axes=(0, 0, None))(keys, worlds, step), steps)
