@@ -1,4 +1,4 @@
-"""Write docs/which.md and its heat map from the numbers of the study `which_objective`.
+"""Write docs/which.md and its heat maps from the numbers of the studies `which_objective` and `which_in_pictures`.
 
 python -m docs.which
 """
@@ -13,9 +13,13 @@ from mvcl import metrics
 from mvcl.studies import _figures
 
 PAGE = Path(__file__).with_name("which.md")
-NUMBERS = Path(__file__).with_name("studies") / "which_objective_small.json"
-MAP = Path(__file__).with_name("which.svg")
+STUDIES = {
+    name: Path(__file__).with_name("studies") / f"{name}_small.json"
+    for name in ("which_objective", "which_in_pictures")
+}
+MAPS = {name: Path(__file__).with_name(f"{name}.svg") for name in STUDIES}
 BASELINES = ("raw inputs", "untrained", "autoencoder", "supervised")
+PAIRS = "all_pairs(info_nce)"
 MEANING = {
     "shared": "all views share",
     "pair": "two neighbouring views share",
@@ -23,22 +27,34 @@ MEANING = {
     "part": "only three views together relate",
     "synergy": "no two views tell and three do",
 }
+TUNED = ("temperature", "epsilon", "scale")
 _HEAD = """# Which objective for which views
 
-Every sentence and number below is made by `python -m docs.which` from {study},
-`mvcl study which_objective --scale small`: synthetic views of known information, an MLP for each view, the same 600
-steps, nothing tuned for any objective. It says what these encoders kept of these data, and nothing of others.
+`python -m docs.which` makes this page from {studies}
+(`mvcl study NAME --scale small`): views of known information, an encoder for each view, equal steps. It says what these
+encoders kept of these data, and nothing of others.
 
 """
-_RULES = """
-## How to read it
+_RULES = """## How to read it
 
 Test R² of linear probes, mean over {networks} networks; [ ] is the 95% interval. Differences are paired by network. An
 objective *keeps* information if its R² is above that of the untrained encoders, *drops* it if below, each with the
 whole interval, at 95% for all objectives together (Bonferroni); else the study cannot tell. An objective whose `shared`
 is not above that of the untrained encoders has not learned with these steps: it is named, and not counted. `part` is
-what a view needs for the synergy, `synergy` the synergy itself. An objective that compares fewer instances than most
-is named, and not among the best.
+what a view needs for the synergy, `synergy` the synergy itself.
+
+n is the number of instances that an objective compares; one that compares fewer than most is named, and not among the
+best. "Tuned" is the option chosen among four values on other networks, for each kind of views, by the mean of all
+factors: temperature, epsilon of M3G or scale of the sigmoid losses. Every objective has the learning rate, the width
+and the steps of all others.
+"""
+_SHORT = """## In short
+
+For each kind of views the objective that keeps most of what you need, its R², and that of `{pairs}`; "or N more" are
+not told apart from it. Where even the best is not told apart from `{pairs}`, the cell says `{pairs}`: it is simpler.
+
+| views | what all share | what one view alone has | what only three relate |
+| --- | --- | --- | --- |
 """
 
 
@@ -76,6 +92,21 @@ def _named(cells: Iterable[dict[str, Any]], measure: str) -> str:
     )
 
 
+def leading(content: dict[str, Any], views: str, measure: str) -> list[dict[str, Any]]:
+    """The cell with the largest mean among those that have learned from as many instances as most, and those that are
+    not told apart from it; empty if none measures it."""
+    cells, few = _line(content, views), fewer(content, views)
+    of = {
+        name: cells[name]["intervals"].get(measure, {})
+        for name, has in learned(content, views).items()
+        if has
+    }
+    known = [cells[name] for name in of if of[name].get("mean") is not None]
+    equal = [cell for cell in known if cell["factors"]["objective"] not in few]
+    best = max(equal, key=lambda cell: cell["intervals"][measure]["mean"], default=None)
+    return [cell for cell in equal if cell is best or gap(best, cell, measure, len(known)).low <= 0]
+
+
 def sentences(content: dict[str, Any], views: str) -> list[str]:
     """For one kind of views and each factor: who is best, who keeps and who drops it."""
     cells = _line(content, views)
@@ -87,19 +118,18 @@ def sentences(content: dict[str, Any], views: str) -> list[str]:
     if few := fewer(content, views):
         named = ", ".join(f"`{name}` {n}" for name, n in few.items())
         lines.append(f"Compare fewer instances than the others, and are not among the best: {named}.")
-    for measure, meaning in MEANING.items():
+    named = [m["name"] for m in content["measures"]]
+    for measure in (m for m in MEANING if m in named):
         known = [cell for cell in trained.values() if cell["intervals"][measure]["mean"] is not None]
         if not known:
             continue
         untrained = cells["untrained"]
         gaps = {cell["name"]: gap(cell, untrained, measure, len(known)) for cell in known}
-        equal = [cell for cell in known if cell["factors"]["objective"] not in few]
-        best = max(equal, key=lambda cell: cell["intervals"][measure]["mean"], default=None)
-        near = [cell for cell in equal if cell is best or gap(best, cell, measure, len(known)).low <= 0]
+        near = leading(content, views, measure)
         keep = [cell for cell in known if gaps[cell["name"]].low > 0]
         drop = [cell for cell in known if gaps[cell["name"]].high < 0]
         base = untrained["intervals"][measure]["mean"]
-        text = f"**What {meaning}** (`{measure}`; untrained {base:.2f}): "
+        text = f"**What {MEANING[measure]}** (`{measure}`; untrained {base:.2f}): "
         text += f"{len(keep)} of {len(known)} objectives keep it, {len(drop)} drop it. "
         if keep:
             text += (
@@ -109,33 +139,82 @@ def sentences(content: dict[str, Any], views: str) -> list[str]:
     return lines
 
 
-def page(content: dict[str, Any] | None) -> str:
-    """The page; without numbers it says that the study was not run."""
-    if content is None:
-        return _HEAD.format(study="the study") + "**Not run.**\n"
-    parts = [
-        _HEAD.format(study="[the study](studies/which_objective_small.md)")
-        + "![Heat map of all objectives, factors and kinds of views](which.svg)",
-        "",
+def page(contents: dict[str, dict[str, Any]]) -> str:
+    """The page of the studies that were run, by name; without any it says so."""
+    links = [f"[`{name}`](studies/{name}_small.md)" if name in contents else f"`{name}`" for name in STUDIES]
+    head = _HEAD.format(studies=" and ".join(links))
+    if not contents:
+        return head + "**Not run.**\n"
+    networks = max(len(cell["seeds"]) for content in contents.values() for cell in content["cells"])
+    parts = [head + _RULES.format(networks=networks)]
+    for name, content in contents.items():
+        parts += [
+            f"## {content['title']}",
+            "",
+            f"![Heat map of objectives, factors and views]({name}.svg)",
+            "",
+        ]
+        every = dict.fromkeys(cell["factors"]["objective"] for cell in content["cells"])
+        for views in _kinds(content):
+            parts += [f"### {_heading(views)}", ""]
+            parts += [f"- {text}" for text in sentences(content, views)]
+            lacking = [f"`{label}`" for label in every if label not in _line(content, views)]
+            if lacking:
+                parts += ["", f"Not for these views: {', '.join(lacking)}."]
+            parts += ["", *_table(content, views), ""]
+    rows = [
+        f"| {_heading(views)} | "
+        + " | ".join(_advice(content, views, m) for m in ("shared", "unique", "part"))
+        + " |"
+        for content in contents.values()
+        for views in _kinds(content)
     ]
-    networks = max(len(cell["seeds"]) for cell in content["cells"])
-    parts.append(_RULES.format(networks=networks))
-    kinds = list(dict.fromkeys(cell["factors"]["views"] for cell in content["cells"]))
-    every = dict.fromkeys(cell["factors"]["objective"] for cell in content["cells"])
-    for views in kinds:
-        cells = _line(content, views)
-        parts += [f"## {views if views.startswith('k =') else views[0].upper() + views[1:]}", ""]
-        parts += [line for text in sentences(content, views) for line in (f"- {text}",)]
-        lacking = [f"`{name}`" for name in every if name not in cells]
-        if lacking:
-            parts += ["", f"Not for these views: {', '.join(lacking)}."]
-        measures = [m for m in MEANING if any(c["intervals"][m]["mean"] is not None for c in cells.values())]
-        parts += ["", "| objective | " + " | ".join(measures) + " |"]
-        parts.append("| --- |" + " ---: |" * len(measures))
-        for name, cell in cells.items():
-            parts.append(f"| {name} | " + " | ".join(_value(cell["intervals"][m]) for m in measures) + " |")
-        parts.append("")
-    return "\n".join(parts)
+    return "\n".join([*parts, _SHORT.format(pairs=PAIRS) + "\n".join(rows), ""])
+
+
+def _kinds(content: dict[str, Any]) -> list[str]:
+    return list(dict.fromkeys(cell["factors"]["views"] for cell in content["cells"]))
+
+
+def _heading(views: str) -> str:
+    return views if views.startswith("k =") else views[0].upper() + views[1:]
+
+
+def measures(content: dict[str, Any]) -> list[str]:
+    """What the page shows: the kinds of factors, and of pictures the factors themselves."""
+    known = [m["name"] for m in content["measures"]]
+    return [m for m in known if m not in TUNED and ", " not in m]
+
+
+def _table(content: dict[str, Any], views: str) -> list[str]:
+    """Lines of the table of one kind of views."""
+    cells = _line(content, views)
+    shown = [
+        m for m in measures(content) if any(c["intervals"][m]["mean"] is not None for c in cells.values())
+    ]
+    lines = ["| objective | n | tuned | " + " | ".join(shown) + " |"]
+    lines.append("| --- | ---: | --- |" + " ---: |" * len(shown))
+    for name, cell in cells.items():
+        means = {option: cell["intervals"].get(option, {}).get("mean") for option in TUNED}
+        tuned = ", ".join(f"{option} {mean:g}" for option, mean in means.items() if mean is not None)
+        values = " | ".join(_value(cell["intervals"][m]) for m in shown)
+        lines.append(f"| {name} | {cell.get('instances') or ''} | {tuned} | {values} |")
+    return lines
+
+
+def _advice(content: dict[str, Any], views: str, measure: str) -> str:
+    """A cell of the last table: the best objective beside InfoNCE of pairs, or the latter if not told apart from it."""
+    cells, near = _line(content, views), leading(content, views, measure)
+    if not near:
+        return ""
+    names = {cell["factors"]["objective"]: cell["intervals"][measure]["mean"] for cell in near}
+    best = max(names, key=lambda name: names[name])
+    if PAIRS in names:
+        return f"`{PAIRS}` {names[PAIRS]:.2f}" + (f"; `{best}` {names[best]:.2f}" if best != PAIRS else "")
+    more = f" or {len(near) - 1} more" if len(near) > 1 else ""
+    pairs = cells.get(PAIRS)
+    beside = f"; `{PAIRS}` {pairs['intervals'][measure]['mean']:.2f}" if pairs else ""
+    return f"`{best}` {names[best]:.2f}{more}{beside}"
 
 
 def _value(of: dict[str, Any]) -> str:
@@ -146,12 +225,17 @@ def _value(of: dict[str, Any]) -> str:
     )
 
 
+def published() -> dict[str, dict[str, Any]]:
+    """Study -> its published numbers, of those that were run."""
+    return {name: json.loads(file.read_text()) for name, file in STUDIES.items() if file.is_file()}
+
+
 def main() -> None:
-    """Write the page and the heat map."""
-    content = json.loads(NUMBERS.read_text()) if NUMBERS.is_file() else None
-    PAGE.write_text(page(content), encoding="utf-8")
-    if content is not None:
-        _figures.heat_map(content, MAP, [*MEANING])
+    """Write the page and the heat maps."""
+    contents = published()
+    PAGE.write_text(page(contents), encoding="utf-8")
+    for name, content in contents.items():
+        _figures.heat_map(content, MAPS[name], measures(content))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Which objective sees what: every objective on views whose information is known.
 
-`python -m docs.which` writes the heat map and docs/which.md from the published numbers.
+`python -m docs.which` writes the heat maps and docs/which.md from the published numbers.
 Source: ours. The parts of the synergy are the XOR data of Symile (Saporta 2024, arXiv 2411.01053) with some flips.
 """
 
@@ -54,12 +54,12 @@ trained to restore the bits themselves (`supervised`), the upper bound for these
 `unique` below the untrained encoders drops what views do not share. A row whose `shared` is not above that of the
 untrained encoders has not learned with these steps, and its other numbers tell nothing of what it prefers."""
 
-# The values of an option that an objective chooses among; of the temperature of similarities without a limit, others.
-_TUNED = {
+TUNED = {
     "temperature": (0.05, 0.1, 0.2, 0.5),
     "epsilon": (0.05, 0.1, 0.2, 0.5),
     "scale": (2.0, 5.0, 10.0, 20.0),
 }
+"""Options that an objective chooses among, and their values; others for the temperature of unlimited similarities."""
 _UNLIMITED = (0.25, 0.5, 1.0, 2.0)
 _SLICES = {losses.lejepa: {"slices": 64}, losses.visreg: {"slices": 64}}
 # Parts of the batch, by number of views, for the tensor of all tuples that Symile forms, and for M3G, which has none.
@@ -70,7 +70,7 @@ _UNEQUAL = f"At k = 4 `symile, all` compares 32 instances, all others 128; `{_FE
 
 
 @cache  # the same functions for all views, so that their programs are compiled once
-def _objectives() -> dict[str, tuple[losses.Loss, Mapping[int, int] | None]]:
+def objectives() -> dict[str, tuple[losses.Loss, Mapping[int, int] | None]]:
     """Label -> objective of (k, n, d) views, and of all tuples of instances the parts of a batch by number of views."""
     found: dict[str, tuple[losses.Loss, Mapping[int, int] | None]] = {}
     made = losses.higher_order_functions().values()
@@ -114,15 +114,15 @@ def _views() -> dict[str, FactorViews]:
     }
 
 
-def _tuned(objective: losses.Loss) -> tuple[str, tuple[float, ...]]:
+def tuned(objective: losses.Loss) -> tuple[str, tuple[float, ...]]:
     """The option of an objective that is chosen by validation, and its values."""
     function, options = losses.unwrap(objective)[0], losses.takes(objective).options
     named = [
-        name for name in _TUNED if name in options and (name != "scale" or "bias" in options)
+        name for name in TUNED if name in options and (name != "scale" or "bias" in options)
     ]  # of a sigmoid
     option = named[0] if named else ""
     unlimited = function in (losses.dsf, losses.symile)
-    return option, _UNLIMITED if unlimited else _TUNED.get(option, ())
+    return option, _UNLIMITED if unlimited else TUNED.get(option, ())
 
 
 def _tasks(base: Factored) -> dict[str, Factored | None]:
@@ -134,21 +134,21 @@ def _tasks(base: Factored) -> dict[str, Factored | None]:
         "autoencoder": dataclasses.replace(base, target=to_inputs),
         "supervised": dataclasses.replace(base, target=to_bits),
     }
-    for label, (objective, of_tuples) in _objectives().items():
+    for label, (objective, of_tuples) in objectives().items():
         takes = losses.takes(objective)
         possible = takes.views in (None, data.views) and (takes.mask or data.present == 1)
         parts = 1 if of_tuples is None else of_tuples.get(data.views, 0)
-        task = dataclasses.replace(base, objective=objective, parts=parts, tuned=_tuned(objective))
+        task = dataclasses.replace(base, objective=objective, parts=parts, tuned=tuned(objective))
         tasks[label] = task if possible and parts else None
     pairs = losses.all_pairs(losses.info_nce)
-    few = dataclasses.replace(base, objective=pairs, parts=_TUPLES[4], tuned=_tuned(pairs))
+    few = dataclasses.replace(base, objective=pairs, parts=_TUPLES[4], tuned=tuned(pairs))
     tasks[_FEWER] = few if data.views == 4 else None
     return tasks
 
 
 def _study(seeds: int, views: dict[str, FactorViews], sizes: dict[str, int], **scale: Any) -> Study:
     grid = {name: _tasks(Factored(data=data, networks=seeds, **sizes)) for name, data in views.items()}
-    names = (*FACTORS, "shared, one view", "pair, one view", "shared, last view")
+    names = (*FACTORS, "shared, one view", "pair, one view", "shared, last view", *TUNED)
     return Study(
         title="Which objective sees what",
         about=_ABOUT,

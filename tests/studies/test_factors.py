@@ -6,6 +6,7 @@ import math
 import _factors
 import _factors_task
 import _fused_task
+import _scenes
 import _trifeature
 import jax
 import numpy as np
@@ -62,6 +63,37 @@ def test_each_factor_is_seen_by_its_views(k):
         assert [seeing("part", l, 0, p) for p in range(3)] == [{l}, {(l + 1) % k}, {(l + 2) % k}]
         assert seeing("synergy", l, 0) == set()
     assert data.neighbours == (0 if k == 2 else k)
+
+
+def test_a_scene_shows_each_factor_in_the_pictures_that_have_it():
+    data = _scenes.scenes(2, "shape", "position")
+    bits, quiet = data.bits(jax.random.key(0), 300), np.zeros(2, np.float32)
+    seen = data.of_views(bits)
+    drawn = data.render(None, seen, quiet + 1, quiet, jax.random.key(1)).reshape(2, 300, 16, 16, 3)
+    of = dict(
+        zip(data.order, np.split(np.asarray(seen), np.cumsum([_scenes.BITS[n] for n in data.order])[:-1], -1))
+    )
+    there = np.abs(drawn).max(-1) > 0
+    rows, columns = ((there.sum(axis) * (np.arange(16) - 7.5)).sum(-1) for axis in (3, 2))
+    np.testing.assert_array_equal(np.sign([columns, rows]), np.moveaxis(of["position"], -1, 0))
+    hues = [
+        np.unique(
+            (drawn.sum((2, 3)) / there.sum((2, 3))[..., None])[of["colour"] @ [2, 1] == c].round(4), axis=0
+        )
+        for c in (-3, -1, 1, 3)
+    ]
+    assert [len(hue) for hue in hues] == [1] * 4
+    large = of["size"][..., 0] > 0
+    for shape in (-3, -1, 1, 3):
+        area = there.sum((2, 3))[of["shape"] @ [2, 1] == shape], large[of["shape"] @ [2, 1] == shape]
+        assert area[0][area[1]].min() > area[0][~area[1]].max()
+    np.testing.assert_array_equal(of["shape"][0], of["shape"][1])
+    np.testing.assert_array_equal(of["position"][0], of["position"][1])
+    for name in ("colour", "size"):
+        assert abs(np.mean(of[name][0] == of[name][1]) - 0.5) < 0.1
+    other = of["shape"] * np.asarray([1, -1])
+    again = data.render(None, seen.at[..., :2].set(other), quiet + 1, quiet, jax.random.key(1))
+    assert np.all(np.any(again.reshape(drawn.shape) != drawn, axis=(2, 3, 4)))
 
 
 def test_the_drawn_bits_are_fair_and_the_synergy_is_the_product_of_its_parts():

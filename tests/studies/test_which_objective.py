@@ -1,7 +1,5 @@
 """The study of all objectives, its heat map and its page."""
 
-import json
-
 from docs import which
 from mvcl import metrics
 from mvcl.studies import _figures
@@ -32,9 +30,18 @@ def test_an_objective_of_fewer_instances_is_named_and_not_the_best():
     assert shared.endswith("Best, and not told apart from the best: `fair` 0.81, `also` 0.81.")
 
 
+def test_the_page_says_what_was_compared_and_tuned_and_ends_with_what_to_use():
+    pairs = "all_pairs(info_nce)"
+    numbers = content(**{"untrained": (0.5, 0.5), pairs: (0.8, 0.3), "good": (0.9, 0.3)})
+    numbers["cells"][2]["intervals"]["temperature"] = {"mean": 0.2}
+    lines = which.page({"which_objective": numbers}).splitlines()
+    assert "| good | 128 | temperature 0.2 | 0.91 [0.89, 0.93] | 0.29 [0.27, 0.31] |" in lines
+    assert lines[-1] == f"| k = 2 | `good` 0.91; `{pairs}` 0.81 | `{pairs}` 0.29 |  |"
+
+
 def test_the_page_is_made_from_the_published_numbers(tmp_path):
-    numbers = json.loads(which.NUMBERS.read_text()) if which.NUMBERS.is_file() else None
-    assert which.PAGE.read_text(encoding="utf-8") == which.page(numbers), "run: python -m docs.which"
-    if numbers is not None:
-        _figures.heat_map(numbers, tmp_path / "map.svg", [*which.MEANING])
-        assert which.MAP.read_text() == (tmp_path / "map.svg").read_text()
+    contents = which.published()
+    assert which.PAGE.read_text(encoding="utf-8") == which.page(contents), "run: python -m docs.which"
+    for name, numbers in contents.items():
+        _figures.heat_map(numbers, tmp_path / "map.svg", which.measures(numbers))
+        assert which.MAPS[name].read_text() == (tmp_path / "map.svg").read_text()
