@@ -38,7 +38,8 @@ bits and two shared bits also without projection, Symile had kept hardly more of
 Every objective compares the 128 instances of a batch but for `symile` with `negatives="all"` at k = 4, which compares
 32, the mean over four parts of the batch; the row "all_pairs(info_nce), 32 instances" is there beside it. `m3g` and
 this `symile` have no place at k = 8, with n^8 tuples. Objectives of groups compare
-the first half of the views with the others, 1 with 2 at k = 3. `byol` is the distance alone: without its predictor and
+the first half of the views with the others, 1 with 2 at k = 3; of pair losses only `info_nce` has them, and one view
+against the rest. `byol` is the distance alone: without its predictor and
 its target network nothing stops it from collapsing. `frossl` takes no mask and is not trained with missing views.
 `triangle` is for three views.
 
@@ -80,8 +81,7 @@ def objectives() -> dict[str, tuple[losses.Loss, Mapping[int, int] | None]]:
         if losses.takes(function).operands in (Operands.FUSED, Operands.MASKED, Operands.FACTORED):
             continue  # of other networks: fused_factors
         if losses.takes(function).operands is Operands.PAIR:
-            for of_pairs in (losses.all_pairs, losses.one_vs_rest):
-                found[f"{of_pairs.__name__}({name})"] = of_pairs(function), None
+            found[f"all_pairs({name})"] = losses.all_pairs(function), None
         elif function is losses.poly_view:
             for aggregation in ("geometric", "arithmetic", "harmonic"):
                 found[f"{name}, {aggregation}"] = partial(function, aggregation=aggregation), None
@@ -95,8 +95,8 @@ def objectives() -> dict[str, tuple[losses.Loss, Mapping[int, int] | None]]:
                 partial(function, **options) if options else function,
                 _JOINT if function is losses.m3g else None,
             )
-    for of_groups in (losses.cross_pairs, losses.mean_pair):
-        found[f"{of_groups.__name__}(info_nce)"] = of_groups(losses.info_nce), None
+    for of_views in (losses.one_vs_rest, losses.cross_pairs, losses.mean_pair):
+        found[f"{of_views.__name__}(info_nce)"] = of_views(losses.info_nce), None
     return found
 
 
