@@ -172,7 +172,12 @@ def study(arguments: list[str]) -> int:
     scale = asked[-1] if asked else "small" if "small" in functions else next(iter(functions))
     if scale not in functions:
         raise ValueError(f"--scale of {file.stem} must be one of {', '.join(functions)}, got {scale!r}")
-    made = Annotated[studies.Study, tyro.conf.arg(name="", constructor=functions[scale])]
+
+    @functools.wraps(functions[scale])
+    def absolute(**given: Any) -> studies.Study:  # the same data by another path are no other cells
+        return functions[scale](**{k: v.resolve() if isinstance(v, Path) else v for k, v in given.items()})
+
+    made = Annotated[studies.Study, tyro.conf.arg(name="", constructor=absolute)]
     fields: list[Any] = [("scale", Literal[tuple(functions)], scale), ("study", made, dataclasses.field())]
     bases, name = (studies.Options,), f"mvcl study {arguments[0]}"
     kind: Any = dataclasses.make_dataclass("Options", fields, bases=bases, frozen=True, kw_only=True)

@@ -18,6 +18,7 @@ STUDY = '''"""Numbers that need no training."""
 import dataclasses
 import os
 import time
+from pathlib import Path
 
 from mvcl import studies
 
@@ -37,17 +38,20 @@ class Slow:
         return [{"value": float(self.value + seed), "process": float(os.getpid())}]
 
 
-def small(seeds: int = 2, *, scale_of: float = 1.0, fails: bool = False) -> studies.Study:
+def small(
+    seeds: int = 2, *, scale_of: float = 1.0, fails: bool = False, data: Path | None = None
+) -> studies.Study:
     """Ten cells.
 
     Args:
       seeds: of each cell.
       scale_of: a number.
       fails: whether cell 3 fails.
+      data: a file.
     """
     cells = [studies.Cell(factors={"n": n}, task=Slow(value=n, fails=fails and n == 3)) for n in range(10)]
     measures = (studies.Measure(name="value"), studies.Measure(name="process", better=""))
-    cost = f"{scale_of:g} s"
+    cost = f"{scale_of:g} s" if data is None else f"those of {data}"
     return studies.Study(
         title="Numbers", about="None.", cells=cells, measures=measures, along="n", seeds=seeds, cost=cost
     )
@@ -132,7 +136,7 @@ def test_errors_name_the_argument(study, arguments, text, capsys):
     assert text in capsys.readouterr().err
 
 
-def test_a_dry_run_lists_the_runs_and_help_the_options_of_the_scale(study, tmp_path, capsys):
+def test_a_dry_run_lists_the_runs_and_help_the_options_of_the_scale(study, tmp_path, monkeypatch, capsys):
     options = ["--workdir", str(tmp_path / "w"), "--dry-run", "--scale-of", "3"]
     assert cli.main(["study", str(study), *options]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -145,6 +149,9 @@ def test_a_dry_run_lists_the_runs_and_help_the_options_of_the_scale(study, tmp_p
     ]
     assert lines[-2] == "4 runs: 4 missing"
     assert not (tmp_path / "w").exists()
+    monkeypatch.chdir(tmp_path)  # cells of the same data are the same, however they were named
+    assert cli.main(["study", str(study), *options, "--data", "there.npz"]) == 0
+    assert f"those of {tmp_path.resolve() / 'there.npz'}" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         cli.main(["study", str(study), "--help"])
     text = capsys.readouterr().out
