@@ -5,6 +5,7 @@ Their packages import jax when one of their names is first used: a wrong path is
 
 import dataclasses
 import functools
+import inspect
 import itertools
 import json
 import operator
@@ -181,7 +182,9 @@ def study(arguments: list[str]) -> int:
     fields: list[Any] = [("scale", Literal[tuple(functions)], scale), ("study", made, dataclasses.field())]
     bases, name = (studies.Options,), f"mvcl study {arguments[0]}"
     kind: Any = dataclasses.make_dataclass("Options", fields, bases=bases, frozen=True, kw_only=True)
-    options = tyro.cli(kind, args=arguments[1:], prog=name, description=_configs.summary(file))
+    of_scale = (inspect.getdoc(functions[scale]) or "").partition("\n\nArgs:")[0]
+    described = f"{_configs.summary(file)}\n\n--scale {scale}: {of_scale}"
+    options = tyro.cli(kind, args=arguments[1:], prog=name, description=described)
     for name in ("workdir", "write"):
         if ":/" in str(getattr(options, name)):  # a bucket
             raise ValueError(f"--{name} of a study must be a folder on a disk, got {getattr(options, name)}")

@@ -155,7 +155,7 @@ def test_a_dry_run_lists_the_runs_and_help_the_options_of_the_scale(study, tmp_p
     with pytest.raises(SystemExit):
         cli.main(["study", str(study), "--help"])
     text = capsys.readouterr().out
-    for word in ("--scale-of", "whether cell 3 fails", "--slurm"):
+    for word in ("--scale small: Ten cells.", "--scale-of", "whether cell 3 fails", "--slurm"):
         assert word in text
 
 
