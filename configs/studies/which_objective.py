@@ -76,7 +76,7 @@ def objectives() -> dict[str, tuple[losses.Loss, Mapping[int, int] | None]]:
     found: dict[str, tuple[losses.Loss, Mapping[int, int] | None]] = {}
     made = losses.higher_order_functions().values()
     for name, function in losses.objectives().items():
-        if function in made:
+        if function in made or function is losses.multi_view_contrast:  # by its defaults it is mv_dhel
             continue
         if losses.takes(function).operands in (Operands.FUSED, Operands.MASKED, Operands.FACTORED):
             continue  # of other networks: fused_factors
