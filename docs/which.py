@@ -59,8 +59,9 @@ not told apart from it. Where even the best is not told apart from `{pairs}`, th
 
 
 def _line(content: dict[str, Any], views: str) -> dict[str, dict[str, Any]]:
-    """Objective -> its cell, for one kind of views."""
-    return {c["factors"]["objective"]: c for c in content["cells"] if c["factors"]["views"] == views}
+    """Objective -> its cell, for one kind of views; of those that were run."""
+    of_views = [cell for cell in content["cells"] if cell["factors"]["views"] == views and cell["seeds"]]
+    return {cell["factors"]["objective"]: cell for cell in of_views}
 
 
 def gap(cell: dict[str, Any], other: dict[str, Any], measure: str, comparisons: int = 1) -> metrics.Interval:
@@ -158,9 +159,14 @@ def page(contents: dict[str, dict[str, Any]]) -> str:
         for views in _kinds(content):
             parts += [f"### {_heading(views)}", ""]
             parts += [f"- {text}" for text in sentences(content, views)]
-            lacking = [f"`{label}`" for label in every if label not in _line(content, views)]
-            if lacking:
-                parts += ["", f"Not for these views: {', '.join(lacking)}."]
+            planned = {c["factors"]["objective"] for c in content["cells"] if c["factors"]["views"] == views}
+            lacking = [label for label in every if label not in planned]
+            for what, labels in (
+                ("Not for these views", lacking),
+                ("Not run", planned - {*_line(content, views)}),
+            ):
+                if labels:
+                    parts += ["", f"{what}: {', '.join(f'`{label}`' for label in sorted(labels))}."]
             parts += ["", *_table(content, views), ""]
     rows = [
         f"| {_heading(views)} | "
@@ -173,7 +179,9 @@ def page(contents: dict[str, dict[str, Any]]) -> str:
 
 
 def _kinds(content: dict[str, Any]) -> list[str]:
-    return list(dict.fromkeys(cell["factors"]["views"] for cell in content["cells"]))
+    """The kinds of views of which the untrained encoders were run, with which all others are compared."""
+    untrained = [cell for cell in content["cells"] if cell["factors"]["objective"] == "untrained"]
+    return [cell["factors"]["views"] for cell in untrained if cell["seeds"]]
 
 
 def _heading(views: str) -> str:

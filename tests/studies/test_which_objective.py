@@ -34,8 +34,11 @@ def test_the_page_says_what_was_compared_and_tuned_and_ends_with_what_to_use():
     pairs = "all_pairs(info_nce)"
     numbers = content(**{"untrained": (0.5, 0.5), pairs: (0.8, 0.3), "good": (0.9, 0.3)})
     numbers["cells"][2]["intervals"]["temperature"] = {"mean": 0.2}
+    later = {"name": "later", "factors": {"objective": "later", "views": "k = 2"}, "seeds": {}}
+    numbers["cells"].append(later)
     lines = which.page({"which_objective": numbers}).splitlines()
     assert "| good | 128 | temperature 0.2 | 0.91 [0.89, 0.93] | 0.29 [0.27, 0.31] |" in lines
+    assert "Not run: `later`." in lines
     assert lines[-1] == f"| k = 2 | `good` 0.91; `{pairs}` 0.81 | `{pairs}` 0.29 |  |"
 
 
