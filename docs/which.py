@@ -37,7 +37,7 @@ encoders kept of these data, and nothing of others.
 """
 _RULES = """## How to read it
 
-Test R² of linear probes, mean over {networks} networks; [ ] is the 95% interval. Differences are paired by network. An
+Test R² of linear probes, mean over networks; [ ] is the 95% interval. Differences are paired by network. An
 objective *keeps* information if its R² is above that of the untrained encoders, *drops* it if below, each with the
 whole interval, at 95% for all objectives together (Bonferroni); else the study cannot tell. An objective whose `shared`
 is not above that of the untrained encoders has not learned with these steps: it is named, and not counted. `part` is
@@ -119,8 +119,8 @@ def sentences(content: dict[str, Any], views: str) -> list[str]:
     if few := fewer(content, views):
         named = ", ".join(f"`{name}` {n}" for name, n in few.items())
         lines.append(f"Compare fewer instances than the others, and are not among the best: {named}.")
-    named = [m["name"] for m in content["measures"]]
-    for measure in (m for m in MEANING if m in named):
+    measured = {m["name"] for m in content["measures"]}
+    for measure in (m for m in MEANING if m in measured):
         known = [cell for cell in trained.values() if cell["intervals"][measure]["mean"] is not None]
         if not known:
             continue
@@ -146,13 +146,15 @@ def page(contents: dict[str, dict[str, Any]]) -> str:
     head = _HEAD.format(studies=" and ".join(links))
     if not contents:
         return head + "**Not run.**\n"
-    networks = max(len(cell["seeds"]) for content in contents.values() for cell in content["cells"])
-    parts = [head + _RULES.format(networks=networks)]
+    parts = [head + _RULES]
     for name, content in contents.items():
+        networks = max(len(cell["seeds"]) for cell in content["cells"])
         parts += [
             f"## {content['title']}",
             "",
             f"![Heat map of objectives, factors and views]({name}.svg)",
+            "",
+            f"{networks} networks of each objective.",
             "",
         ]
         every = dict.fromkeys(cell["factors"]["objective"] for cell in content["cells"])
@@ -160,20 +162,20 @@ def page(contents: dict[str, dict[str, Any]]) -> str:
             parts += [f"### {_heading(views)}", ""]
             parts += [f"- {text}" for text in sentences(content, views)]
             planned = {c["factors"]["objective"] for c in content["cells"] if c["factors"]["views"] == views}
-            lacking = [label for label in every if label not in planned]
             for what, labels in (
-                ("Not for these views", lacking),
-                ("Not run", planned - {*_line(content, views)}),
+                ("Not for these views", every.keys() - planned),
+                ("Not run", _absent(content, views)),
             ):
                 if labels:
                     parts += ["", f"{what}: {', '.join(f'`{label}`' for label in sorted(labels))}."]
             parts += ["", *_table(content, views), ""]
     rows = [
-        f"| {_heading(views)} | "
+        f"| {_heading(views)}{f' ({len(absent)} not run)' if absent else ''} | "
         + " | ".join(_advice(content, views, m) for m in ("shared", "unique", "part"))
         + " |"
         for content in contents.values()
         for views in _kinds(content)
+        for absent in [_absent(content, views)]
     ]
     return "\n".join([*parts, _SHORT.format(pairs=PAIRS) + "\n".join(rows), ""])
 
@@ -182,6 +184,12 @@ def _kinds(content: dict[str, Any]) -> list[str]:
     """The kinds of views of which the untrained encoders were run, with which all others are compared."""
     untrained = [cell for cell in content["cells"] if cell["factors"]["objective"] == "untrained"]
     return [cell["factors"]["views"] for cell in untrained if cell["seeds"]]
+
+
+def _absent(content: dict[str, Any], views: str) -> set[str]:
+    """The objectives of the study that were not run on these views."""
+    of_views = (cell for cell in content["cells"] if cell["factors"]["views"] == views)
+    return {cell["factors"]["objective"] for cell in of_views if not cell["seeds"]}
 
 
 def _heading(views: str) -> str:

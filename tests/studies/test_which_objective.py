@@ -39,7 +39,7 @@ def test_the_page_says_what_was_compared_and_tuned_and_ends_with_what_to_use():
     lines = which.page({"which_objective": numbers}).splitlines()
     assert "| good | 128 | temperature 0.2 | 0.91 [0.89, 0.93] | 0.29 [0.27, 0.31] |" in lines
     assert "Not run: `later`." in lines
-    assert lines[-1] == f"| k = 2 | `good` 0.91; `{pairs}` 0.81 | `{pairs}` 0.29 |  |"
+    assert lines[-1] == f"| k = 2 (1 not run) | `good` 0.91; `{pairs}` 0.81 | `{pairs}` 0.29 |  |"
 
 
 def test_the_page_is_made_from_the_published_numbers(tmp_path):
