@@ -146,8 +146,12 @@ class SemLearner(Learner):
             return h, _reconstruction(x, net.decode(h), there)
 
         def contrast(h: jax.Array) -> tuple[jax.Array, Measures, jax.Array]:
+            # The slope is computed here: what a `cond` keeps for its derivative, it fills with zeros in pre-training.
             z = net.embed(h)
-            return *objective(z, **extra), z
+            constant = lax.stop_gradient(z)
+            of = jax.value_and_grad(partial(objective, **extra), has_aux=True)(constant)
+            (value, measures), slope = of
+            return value + jnp.vdot(slope, z - constant), measures, z
 
         hidden = jax.ShapeDtypeStruct((self.k, x[0].shape[0], self.options.features), jnp.float32)
         shapes = jax.eval_shape(contrast, hidden)
