@@ -59,7 +59,9 @@ def of_rounds(folder: Path) -> Sequence[Values]:
 
 def small(seeds: int = SEEDS, *, data: Path) -> Study:
     """Handwritten numerals, small networks. `data` is handwritten.mat."""
-    return _study(_sem.tables(data), tuple(_ROWS), seeds=seeds, cost="80 minutes on 2 CPU cores, of `xu_figure2`")
+    return _study(
+        _sem.tables(data), tuple(_ROWS), seeds=seeds, cost="80 minutes on 2 CPU cores, of `xu_figure2`"
+    )
 
 
 def paper(seeds: int = 3, *, data: Path) -> Study:

@@ -67,7 +67,9 @@ def small(seeds: int = SEEDS, *, data: Path) -> Study:
     """Handwritten numerals, small networks. `data` is handwritten.mat."""
     few = {setting: _ROWS[_LAMBDA][setting] for setting in ("0.1", "1", "10")}  # of the claims
     cells = _cells(_sem.tables(data), "handwritten", {**_ROWS, _LAMBDA: few, _CLUSTERS: _clusters(10)})
-    return _study(cells, _ABOUT + _sem.SMALL + ".", seeds=seeds, cost="3.3 hours on 2 CPU cores, of `xu_figure2`")
+    return _study(
+        cells, _ABOUT + _sem.SMALL + ".", seeds=seeds, cost="3.3 hours on 2 CPU cores, of `xu_figure2`"
+    )
 
 
 def smoke(seeds: int = 2) -> Study:
