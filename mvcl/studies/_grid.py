@@ -48,7 +48,8 @@ def changed(config: Config, changes: Mapping[str, Any]) -> Config:
 def results(folder: Path) -> list[Values]:
     """The results of a finished run, one entry: those of the trained encoder under their names, others under "untrained
     encoder: NAME" and "raw input: NAME", and "loss" and "loss, first epoch", the means over the logged steps of the
-    last and of the first epoch, the second if there are two epochs."""
+    last and of the first epoch, the second if there are two epochs; "below chance" is how far the last one is below the
+    chance level, where the run logs it."""
     rows = json.loads((folder / "evaluation.json").read_text())["rows"]
     found: Values = {
         ("" if row == "trained encoder" else f"{row}: ") + result["name"]: result["value"]
@@ -59,6 +60,8 @@ def results(folder: Path) -> list[Values]:
     logged = [line for line in training.read_log(folder / "metrics.jsonl") if "loss" in line]
     end = logged[-1]["epoch"] - 1
     found["loss"] = float(np.mean([line["loss"] for line in logged if line["epoch"] > end]))
+    if math.isfinite(level := logged[-1].get("chance", math.inf)):  # the same in every line
+        found["below chance"] = level - found["loss"]
     if end >= 1 and (first := [line["loss"] for line in logged if line["epoch"] <= 1]):
         found["loss, first epoch"] = float(np.mean(first))
     return [found]
@@ -309,11 +312,10 @@ def chosen(study: Study, only: str) -> list[str]:
         if factor not in study.cells[0].factors:
             factors = ", ".join(study.cells[0].factors)
             raise ValueError(f"--only is FACTOR=LEVEL,... of the factors {factors}; got {part!r}")
-        level = next((of for of in known if str(of) == given), None)
-        level = next((of for of in known if _plain(of) == _plain(given)), None) if level is None else level
-        if level is None:
+        same = [level for level in known if _plain(level) == _plain(given)]
+        if not same:
             raise ValueError(f"--only {factor} is one of {'; '.join(map(str, known))}; got {given!r}")
-        wanted.setdefault(factor, []).append(level)
+        wanted.setdefault(factor, []).append(min(same, key=lambda level: str(level) != given))
     names = [c.name for c in study.cells if all(c.factors[name] in levels for name, levels in wanted.items())]
     if not names:
         raise ValueError(f"--only {only} is of no cell; `--dry-run` lists all")

@@ -10,8 +10,8 @@ from mvcl.studies._figures import heading
 
 _UNTRAINED = (
     "Comparisons with these cells decide nothing: in the measure, or in all accuracies, they are not above both the "
-    "untrained encoder and the raw input (paired 95% intervals), or the loss of their last epoch differs by less than "
-    "1% from that of the first."
+    "untrained encoder and the raw input (paired 95% intervals), or the loss of their last epoch is less than 1% below "
+    "the chance level or, of runs that log no level, differs by less than 1% from that of the first."
 )
 _RULES = (
     "What follows is of one comparison. One that neither holds nor fails is equal within the margin where its interval "

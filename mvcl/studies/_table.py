@@ -129,9 +129,12 @@ def _not_trained(cell: dict[str, Any], study: Study) -> list[str]:
 
 
 def _at_chance(values: Mapping[int, Values]) -> bool:
-    """Whether the mean loss of the last epoch differs by less than 1% from that of the first."""
-    losses = pd.DataFrame([*values.values()]).reindex(columns=["loss, first epoch", "loss"]).dropna()
-    first, last = losses.mean()
+    """Whether the mean loss of the last epoch is less than 1% below the chance level, as `training.train` warns; of runs
+    that log no level, whether it differs by less than 1% from that of the first epoch."""
+    columns = ["loss", "below chance", "loss, first epoch"]
+    last, below, first = pd.DataFrame([*values.values()]).reindex(columns=columns).astype(float).mean()
+    if math.isfinite(below):
+        return bool(below < 0.01 * (1 + abs(last + below)))
     return bool(abs(last - first) < 0.01 * abs(first))
 
 

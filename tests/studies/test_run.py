@@ -193,8 +193,7 @@ def test_another_process_is_not_disturbed(tmp_path, work):
 def test_names_that_differ_in_signs_have_folders_of_their_own(tmp_path):
     cells = [Cell({"loss": name}, Counted(value=1, counter="x")) for name in ("f(a)", "f[a]", "F a")]
     places = studies.places(study(tmp_path, cells=cells, seeds=1), tmp_path)
-    folders = [place.link.parent.name for place in places]
-    assert len({folder.casefold() for folder in folders}) == 3
+    assert len({place.link.parent.name.casefold() for place in places}) == 3
 
 
 def test_files_of_a_study(tmp_path, work):
@@ -258,21 +257,24 @@ def test_a_value_is_compared_with_the_better_baseline(work, better, raw, separat
 
 
 @pytest.mark.parametrize(
-    ("losses", "last", "at_chance"),
+    ("losses", "level", "at_chance"),
     [
-        ([5.0, 4.98], 4.98, True),
-        ([5.0, 4.9], 4.9, False),
-        ([4.0, 5.0], 5.0, False),  # a queue that fills up: it learned something
-        ([5.0], 5.0, False),  # one epoch
+        ([5.0, 4.98], {}, True),
+        ([5.0, 4.9], {}, False),
+        ([4.0, 5.0], {}, False),  # a queue that fills up: it learned something
+        ([5.0], {}, False),  # one epoch
+        ([5.0, 4.98], {"chance": 6.0}, False),  # its negatives get harder as it learns
+        ([5.0, 4.9], {"chance": 4.95}, True),
+        ([5.0], {"chance": 4.95}, True),
     ],
 )
-def test_a_loss_that_stays_is_at_chance(tmp_path, losses, last, at_chance):
+def test_a_loss_that_stays_is_at_chance(tmp_path, losses, level, at_chance):
     (tmp_path / "evaluation.json").write_text('{"rows": {}}')
     both = [(e, x, part) for e, x in enumerate(losses) for part in (0.5, 1.0)]
-    lines = [{"epoch": e + part, "loss": x + part - 0.75} for e, x, part in both]
+    lines = [{"epoch": e + part, "loss": x + part - 0.75, **level} for e, x, part in both]
     (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
     [values] = studies.results(tmp_path)
-    assert values["loss"] == pytest.approx(last)
+    assert values["loss"] == pytest.approx(losses[-1])
     assert ("loss, first epoch" in values) == (len(losses) > 1)
     assert _table._at_chance({0: values}) == at_chance
     cell = {"separates": {"m": True, "n": None}, "at_chance": at_chance}
