@@ -49,7 +49,7 @@ test-faults: .venv/.test
 
 # Every study at its smoke scale: random data, seconds each.
 test-studies: .venv/.test
-	$(BIN)/python -m pytest -m slow tests/studies/test_smoke_studies.py
+	$(BIN)/python -m pytest -m slow -k smoke_scale tests/studies/test_jobs.py
 
 # The Python of the pages that take minutes, and the tutorials, from scratch.
 test-docs: .venv/.test

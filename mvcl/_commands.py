@@ -141,10 +141,8 @@ def finetune(arguments: list[str]) -> None:
 
         of = type(config.data)
         kind = next((name for name, make in data.SOURCES.items() if type(make()) is of), of.__name__.lower())
-        parts = (
-            ["finetune"] if config.data == base.data else ["finetune", kind, getattr(config.data, "name", "")]
-        )
-        name = "_".join(filter(None, parts)).replace("/", "_")
+        parts = [] if config.data == base.data else [kind, getattr(config.data, "name", "")]
+        name = "_".join(filter(None, ["finetune", *parts])).replace("/", "_")
         _train(config, workdir=workdir or folder / name, seeds=seeds)
 
     what = "Fine-tune the encoder of a run on labelled images."

@@ -34,11 +34,10 @@ def unit(x: jax.Array, axis: int = -1, axis_name: str | None = None) -> jax.Arra
 
 
 def inner(subscripts: str, *operands: jax.Array) -> jax.Array:
-    """`einsum` that sums in float32 or wider, at full precision unless `jax.default_matmul_precision`
-    is set.
+    """`einsum` that sums in float32 or wider, at full precision unless `jax.default_matmul_precision` is set.
 
-    Otherwise a float32 product is rounded to bfloat16 on TPU and to TF32 on some GPUs: at temperature 0.1
-    that is an error of 0.02 in every exponent.
+    Otherwise a float32 product is rounded to bfloat16 on TPU and to TF32 on some GPUs: at temperature 0.1 that is an
+    error of 0.02 in every exponent.
     """
     chosen = getattr(jax.config, "jax_default_matmul_precision", None)
     precision = lax.Precision.HIGHEST if chosen is None else None
@@ -73,10 +72,6 @@ def transposed_product(weight: jax.Array, x: jax.Array) -> jax.Array:
     return jnp.swapaxes(lax.optimization_barrier(inner("...id,...ij->...dj", x, weight)), -1, -2)
 
 
-def _inner_products(x: jax.Array, y: jax.Array) -> jax.Array:
-    return inner("pid,pjd->pij", x, y)
-
-
 def _batched_products(
     operands: tuple[jax.Array, jax.Array], axes: tuple[int | None, int | None]
 ) -> tuple[jax.Array, int]:
@@ -91,6 +86,7 @@ def _batched_products(
 
 # JAX computes the transpose of a product as W^T x. A primitive is the only way to define another transpose that can
 # also be batched.
+_inner_products = functools.partial(inner, "pid,pjd->pij")
 _products = Primitive("products")
 _products.def_impl(jax.jit(_inner_products))
 _products.def_abstract_eval(lambda x, y: x.update(shape=(*x.shape[:2], y.shape[1])))

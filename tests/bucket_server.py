@@ -1,6 +1,6 @@
 """A local server of Google Cloud Storage, and the variables that send its clients there.
 
-`python bucket_servers.py PORT` serves until it is killed.
+`python bucket_server.py PORT` serves until it is killed.
 """
 
 import contextlib
@@ -10,8 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.error
-import urllib.request
 from http import HTTPStatus
 
 import pytest
@@ -83,7 +81,7 @@ def connected():
         for name, value in variables.items():
             patch.setenv(name, value)
         try:
-            _wait(server, url)
+            _wait(server, port)
             yield variables
         finally:
             server.kill()
@@ -93,18 +91,13 @@ def connected():
             fsspec_backend._get_filesystem.cache_clear()
 
 
-def _wait(server, url):
+def _wait(server, port):
     until = time.monotonic() + 60
     while time.monotonic() < until and server.poll() is None:
-        try:
-            urllib.request.urlopen(url, timeout=5).close()
-        except urllib.error.HTTPError:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5):
             return
-        except OSError:
-            time.sleep(0.05)
-        else:
-            return
-    raise RuntimeError(f"the server at {url} did not start")
+        time.sleep(0.05)
+    raise RuntimeError(f"the server at port {port} did not start")
 
 
 if __name__ == "__main__":

@@ -14,9 +14,8 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-MODULES: dict[str, set[str]] = {}  # top-level module -> distributions
-for module, names in metadata.packages_distributions().items():
-    MODULES[module] = {canonicalize_name(name) for name in names}
+DISTRIBUTIONS = metadata.packages_distributions().items()  # by top-level module
+MODULES = {module: set(map(canonicalize_name, names)) for module, names in DISTRIBUTIONS}
 
 
 def closure(requirements):
@@ -88,9 +87,8 @@ def test_every_import_is_declared_and_guarded():
             declared = map(Requirement, [*PROJECT["dependencies"], *(EXTRAS[extra] if extra else [])])
             allowed = {canonicalize_name(requirement.name) for requirement in declared}
             known = module == "mvcl" or module in sys.stdlib_module_names
-            assert known or MODULES.get(module, {module}) & allowed, (
-                f"{path.name}:{line}: {module} of no extra"
-            )
+            where = f"{path.name}:{line}: {module} of no extra"
+            assert known or MODULES.get(module, {module}) & allowed, where
 
 
 def test_constraints_pin_all_dependencies_of_the_extras():

@@ -24,9 +24,8 @@ SHORT = ["--train.steps", "4", "--train.batch-size", "32", "--mesh.data", "1", "
 def call(*command, cwd, **environment):
     """Standard output of a command that succeeds, in an environment without the checkout."""
     known = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(
-        list(map(str, command)), cwd=cwd, capture_output=True, text=True, env=known | environment
-    )
+    options = {"cwd": cwd, "env": known | environment, "capture_output": True, "text": True}
+    done = subprocess.run(list(map(str, command)), **options)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -72,9 +71,7 @@ def test_the_wheel_has_the_package_and_its_configs_and_nothing_else(wheel):
 
 
 @pytest.mark.exhaustive
-def test_an_installed_package_trains_evaluates_and_reports_in_an_empty_folder_without_extras(
-    installed, tmp_path
-):
+def test_installed_it_trains_evaluates_and_reports_in_an_empty_folder_without_extras(installed, tmp_path):
     assert {"h5py", "safetensors", "mne", "pytest"} <= OPTIONAL
     hidden = sorted(OPTIONAL - {"sphinx"})  # which scipy looks up in sys.modules
     code = f"import sys; sys.modules.update(dict.fromkeys({hidden!r})); from mvcl import cli; "

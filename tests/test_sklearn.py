@@ -43,9 +43,8 @@ def test_clusters_of_new_rows_and_their_number(table):
     "estimator",
     [
         MultiViewEncoder(widths=(8,), epochs=2),
-        SemClustering(
-            2, hidden=(32,), pretrain_epochs=20, epochs=60
-        ),  # check_clustering needs right clusters
+        # check_clustering needs right clusters
+        SemClustering(2, hidden=(32,), pretrain_epochs=20, epochs=60),
     ],
     ids=lambda estimator: type(estimator).__name__,
 )

@@ -12,10 +12,7 @@ from mvcl.augment._geometry import halving_sum, inner, outer, over, to_bytes, un
 
 
 def _on_image(operation: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
-    """The compiled operation on images, from one in the layout of `inner`.
-
-    It takes images (height, width, 1 or 3), uint8 or floating in [0, 1], and returns float32.
-    """
+    """The compiled operation on images (height, width, 1 or 3), from one in the layout of `inner`."""
 
     @jax.jit
     @wraps(operation)
@@ -25,15 +22,11 @@ def _on_image(operation: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
     return compiled
 
 
-# ITU-R 601-2 rounded as in Pillow's integer arithmetic.
-_LUMA = tuple(weight / 65536 for weight in (19595, 38470, 7471))
-
-
 def _luma(x: jax.Array) -> jax.Array:
-    """(width, 1 or 3, height) -> (width, 1, height)."""
+    """(width, 1 or 3, height) -> (width, 1, height), ITU-R 601-2 rounded as in Pillow's integer arithmetic."""
     if x.shape[1] == 1:
         return x
-    r, g, b = _LUMA
+    r, g, b = (weight / 65536 for weight in (19595, 38470, 7471))
     return r * x[:, 0:1] + g * x[:, 1:2] + b * x[:, 2:3]
 
 
@@ -120,25 +113,22 @@ def color_jitter(
     place = jnp.argsort(jnp.asarray(order))
     grey = image.shape[1] == 1
     factors = {0: brightness, 1: contrast, 2: None if grey else saturation}
+    degenerate = {1: _mean_luma, 2: _luma}
     blends = {step: jnp.asarray(f, jnp.float32) for step, f in factors.items() if f is not None}
     zero = jnp.zeros((), jnp.int32)
-    rank = {b: sum((place[a] < place[b] for a in blends), zero) for b in blends}
+    rank = {step: sum((place[a] < place[step] for a in blends), zero) for step in (*blends, 3)}
 
     def blend(slot: jax.Array, x: jax.Array, after_hue: bool | None) -> jax.Array:
-        due = True if after_hue is None else (slot >= before) == after_hue
-        here = {step: (rank[step] == slot) & due for step in blends}
-        factor = jnp.ones(())
-        for step in blends:
-            factor = jnp.where(here[step], blends[step], factor)
-        target = jnp.zeros((1, 1, 1))
-        if 1 in blends:
-            target = jnp.where(here[1], _mean_luma(x), target)
-        if 2 in blends:
-            target = jnp.where(here[2], _luma(x), target)
+        due = True if after_hue is None else (slot >= rank[3]) == after_hue
+        factor, target = jnp.ones(()), jnp.zeros((1, 1, 1))
+        for step, of_step in blends.items():
+            here = (rank[step] == slot) & due
+            factor = jnp.where(here, of_step, factor)
+            if step in degenerate:  # else black
+                target = jnp.where(here, degenerate[step](x), target)
         return _blend(target, x, factor)
 
     # Loops are not unrolled: on CPU, XLA would recompute each position in both the sum and the blend of the next.
-    before = sum((place[a] < place[3] for a in blends), zero)
     slots = len(blends)
     if hue is None or grey:
         return jax.lax.fori_loop(0, slots, partial(blend, after_hue=None), image)

@@ -54,11 +54,8 @@ def halving_sum(x: jax.Array, axis: int) -> jax.Array:
     of examples on the device. Halving has a fixed order.
     """
     while (length := x.shape[axis]) > 1:
-        half = (length + 1) // 2
-        first = jax.lax.slice_in_dim(x, 0, half, axis=axis)
-        second = jax.lax.slice_in_dim(x, half, length, axis=axis)
-        padding = [(0, half - second.shape[a] if a == axis else 0) for a in range(x.ndim)]
-        x = first + jnp.pad(second, padding)
+        first, second = jnp.split(x, [(length + 1) // 2], axis)
+        x = first + jnp.pad(second, [(0, a - b) for a, b in zip(first.shape, second.shape)])
     return x
 
 
@@ -245,8 +242,7 @@ def random_mix(
         pasted = cutmix(x, y, order, weight, jax.random.uniform(place, (2,)))
     if not (mixup_alpha and cutmix_alpha):
         return blended if mixup_alpha else pasted
-    chosen = jax.random.bernoulli(which)
-    return jnp.where(chosen, blended[0], pasted[0]), jnp.where(chosen, blended[1], pasted[1])
+    return jax.tree.map(partial(jnp.where, jax.random.bernoulli(which)), blended, pasted)
 
 
 @partial(jax.jit, static_argnames="scale")

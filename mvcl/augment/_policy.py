@@ -133,9 +133,7 @@ def simclr(strength: float = 1.0, image_size: int = 224, **overrides: Any) -> Po
         "crop_ratio": (3 / 4, 4 / 3),  # paper, A
         "flip_probability": 0.5,  # paper, A
         "jitter_probability": 0.8,  # paper, A
-        "brightness": 0.8 * strength,  # paper, A
-        "contrast": 0.8 * strength,  # paper, A
-        "saturation": 0.8 * strength,  # paper, A
+        **dict.fromkeys(("brightness", "contrast", "saturation"), 0.8 * strength),  # paper, A
         "hue": min(0.2 * strength, 0.5),  # paper, A
         "grayscale_probability": 0.2,  # paper, A
         "blur_probability": 0.5,  # paper, A

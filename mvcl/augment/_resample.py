@@ -153,9 +153,8 @@ def crops(
     else:
         picture, mode = image
     wanted = boxes(picture.height, picture.width)
-    scales = [
-        (min(r - l, b - u) / size, max(r - l, b - u) / size) for (l, u, r, b), size in zip(wanted, sizes)
-    ]
+    sides = [(r - l, b - u) for l, u, r, b in wanted]
+    scales = [(min(side) / size, max(side) / size) for side, size in zip(sides, sizes)]
     if mode and not exact and (least := min(scales)[0] / GAP) >= 2:
         smaller = (math.ceil(picture.width / least), math.ceil(picture.height / least))
         by = float(picture.width)

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
 from types import ModuleType
 from typing import Any
 
@@ -29,10 +29,7 @@ def view_key(seed: ArrayLike, epoch: ArrayLike, index: ArrayLike, view: ArrayLik
     All are integers in [0, 2^32), traced or not. The generator is explicit, so the views do not depend on jax's
     default generator.
     """
-    key = jax.random.key(seed, impl="threefry2x32")
-    for part in (epoch, index, view):
-        key = jax.random.fold_in(key, part)
-    return key
+    return reduce(jax.random.fold_in, (epoch, index, view), jax.random.key(seed, impl="threefry2x32"))
 
 
 def crop_box(xp: ModuleType, policy: Policy, draws: Any, height: int, width: int) -> Any:
@@ -288,17 +285,14 @@ def host_crop(
     crops: dict[int, np.ndarray] = {}
     for (at, around), views in groups.items():
         image, used = images[at], [policies[view] for view in views]
-        if isinstance(image, np.ndarray) and (
-            image.dtype != np.uint8 or image.ndim != 3 or image.shape[-1] not in (1, 3)
-        ):
+        if isinstance(image, np.ndarray) and (image.dtype != np.uint8 or image.shape[2:] not in ((1,), (3,))):
             raise ValueError(f"image must be (height, width, 1 or 3) uint8, got {image.shape} {image.dtype}")
         # An image that is read for several groups is read whole.
-        whole = len(groups) > len(images) or any(
-            policy.exact_crops or not policy.random_crop for policy in used
-        )
+        reduced = all(policy.random_crop and not policy.exact_crops for policy in used)
+        exact = len(groups) > len(images) or not reduced
         boxes = lambda *size, views=views: [_host_box(policies[v], drawn[v], *size) for v in views]  # noqa: E731
         sizes = [policy.image_size for policy in used]
-        crops |= zip(views, _resample.crops(image, boxes, sizes, exact=whole, around=around))
+        crops |= zip(views, _resample.crops(image, boxes, sizes, exact=exact, around=around))
     return tuple(crops[view] for view in range(len(policies)))
 
 
@@ -335,8 +329,7 @@ class ByKind:
         start = (last - size) * jax.random.uniform(second, last.shape)
         at = jnp.minimum(start + size * jnp.arange(x.shape[1])[None] / jnp.maximum(last, 1), last)
         before = jnp.floor(at).astype(jnp.int32)
-        low, high = (
-            jnp.take_along_axis(x, jnp.minimum(before + step, last)[..., None], axis=1) for step in (0, 1)
-        )
+        places = [jnp.minimum(before + step, last)[..., None] for step in (0, 1)]
+        low, high = (jnp.take_along_axis(x, place, axis=1) for place in places)
         share = (at - before)[..., None].astype(x.dtype)
         return jnp.where(there[..., None], (1 - share) * low + share * high, x)

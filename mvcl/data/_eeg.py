@@ -234,7 +234,9 @@ class Eeg:
         with open_prepared(folder, name) as prepared:
             there = [str(name) for name in prepared.settings["channels"]]
             length = SECONDS * int(prepared.settings["rate"])
-            labels = prepared.classes(len(STAGES))
+            labels = prepared.labels.astype(np.int32)
+            if not np.isin(labels, range(len(STAGES))).all():
+                raise ValueError(f"each record must have one of {len(STAGES)} classes")
             subjects, groups = np.unique(prepared.of_records("subject").astype(str), return_inverse=True)
             groups, number = groups.astype(np.int32), len(subjects)
             names = tuple(channels) or tuple(there)

@@ -40,8 +40,7 @@ class HuggingFace:
             train = tables["train"]
             info = json.loads((train.schema.metadata or {}).get(b"huggingface", "{}"))
             features = info.get("info", {}).get("features", {})
-            is_image = lambda kind: str(kind).startswith("struct<bytes")  # noqa: E731
-            images = [field.name for field in train.schema if is_image(field.type)]
+            images = [field.name for field in train.schema if str(field.type).startswith("struct<bytes")]
             image, label = _columns(train.column_names, images, self.image, self.label)
             label = label or next((name for name, of in features.items() if "names" in of), "")
             rows = np.arange(len(train))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -216,10 +216,9 @@ def _array(arrays: dict[str, np.ndarray], name: str) -> np.ndarray:
 
 Encoded = Callable[[int], Path | io.BytesIO]
 """Row -> the file of an image, or its bytes."""
-T = TypeVar("T")
 
 
-def _each(function: Callable[[int], T], count: int, what: str) -> list[T]:
+def _each(function: Callable[[int], Any], count: int, what: str) -> list[Any]:
     """A function of each row, in threads: decoding releases the GIL."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return list(_progress.track(pool.map(function, range(count)), what, count, "images"))
@@ -257,20 +256,22 @@ def image_split(
     images are opened. `ValueError` if there is no image, or none can be opened.
     """
     shape, side = (shape, 0) if shape else _shape_of(len(labels), encoded, name, origin)
+    mode = "L" if shape[2] == 1 else "RGB"
 
     def read(row: int, epoch: int) -> tuple[np.ndarray, ...]:
-        with decoding(name(row)):
-            image = decode(encoded(row), "L" if shape[2] == 1 else "RGB")
+        with decoding(name(row)), Image.open(encoded(row), formats=_FORMATS) as picture:
+            image = np.asarray(picture if picture.mode == mode else picture.convert(mode))
+            image = image[..., None] if image.ndim == 2 else image
             if any(wanted not in (None, size) for wanted, size in zip(shape, image.shape)):
                 raise ValueError(f"it has shape {image.shape}, expected {shape}")
             return (image,)
 
     def opened(row: int, epoch: int) -> tuple[tuple[Image.Image, str]]:
-        return ((Image.open(encoded(row), formats=_FORMATS), "L" if shape[2] == 1 else "RGB"),)
+        return ((Image.open(encoded(row), formats=_FORMATS), mode),)
 
     spec = ExampleSpec((shape,))
     split = Split(labels, class_names, spec, read, name=name, side=side, encoded=opened)
-    one = split.spec.image_shape
+    one = spec.image_shape
     if one is None or len(split) * math.prod(one) > _IN_MEMORY_BYTES or math.prod(one) > _SMALL:
         return split
     images = np.empty((len(split), *one), np.uint8)
@@ -296,10 +297,3 @@ def split_of_files(
     name = lambda row: f"image {files[row]}"  # noqa: E731
     split = image_split(labels, class_names, files.__getitem__, name, origin, shape)
     return dataclasses.replace(split, files=files)
-
-
-def decode(data: Path | io.BytesIO, mode: str = "RGB") -> np.ndarray:
-    """(H, W, C) uint8 of an encoded image; Pillow may raise anything for a damaged one, see `decoding`."""
-    with Image.open(data, formats=_FORMATS) as image:
-        pixels = np.asarray(image if image.mode == mode else image.convert(mode))
-    return pixels[..., None] if pixels.ndim == 2 else pixels

@@ -1,7 +1,4 @@
-"""Batches: shuffled for training, as a function of the step; or every example once, in order.
-
-Corrupt examples are counted and skipped, and a reader that stalls is named.
-"""
+"""Batches: shuffled for training, as a function of the step; or every example once, in order."""
 
 import contextlib
 import dataclasses
@@ -294,9 +291,8 @@ def watched(
                 return
             following.append(pool.submit(next, stream, end))
             yield cast(T, item)
-        how = (
-            "Check that file and its disk or network; repeat the command to resume from the newest checkpoint"
-        )
-        raise StalledReader(f"no batch for {seconds:g} s (--train.stall-seconds): {reading.longest()}. {how}")
+        what = f"no batch for {seconds:g} s (--train.stall-seconds): {reading.longest()}"
+        how = "Check that file and its disk or network; repeat the command to resume from the newest"
+        raise StalledReader(f"{what}. {how} checkpoint")
     finally:
         pool.shutdown(wait=False, cancel_futures=True)

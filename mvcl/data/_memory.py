@@ -20,10 +20,10 @@ class Memory:
 
     def open(self) -> dict[str, Split]:
         """Raises `ValueError`: only the program has the arrays."""
-        what = (
-            "this run was trained on arrays in memory: call mvcl.fit with them and this workdir to resume it"
-        )
-        raise ValueError(f"{what}. mvcl.load(RUN) and `mvcl embed RUN --data.path NEW` encode new ones")
+        what = "this run was trained on arrays in memory"
+        how = "call mvcl.fit with them and this workdir to resume it"
+        new = "mvcl.load(RUN) and `mvcl embed RUN --data.path NEW` encode new ones"
+        raise ValueError(f"{what}: {how}. {new}")
 
 
 def split_of_arrays(
@@ -90,9 +90,8 @@ def _named(
     views = {}
     for name, view in found.items():
         if hasattr(view, "iloc") and np.ndim(view) == 2:  # a DataFrame
-            view, columns[name] = _frames.numbers(
-                view, Path(f"view {name}"), columns.get(name, ()), gaps=True
-            )
+            origin, known = Path(f"view {name}"), columns.get(name, ())
+            view, columns[name] = _frames.numbers(view, origin, known, gaps=True)
         array = np.asarray(view)
         if array.dtype.kind not in "biuf" or array.ndim < 2:
             raise ValueError(f"view {name} must be numbers (n, ...), got {array.dtype} {array.shape}")
@@ -113,24 +112,20 @@ def _named(
 
 
 def _of_images(given: Any, labels: Any, spec: ExampleSpec | None) -> Split:
-    images: Any = [np.asarray(image) for image in given] if isinstance(given, (list, tuple)) else None
-    if images is None or len({image.shape for image in images}) == 1:
-        images = np.asarray(given)
-    every = images if isinstance(images, list) else [images]
-    least = 2 if isinstance(images, list) else 3
+    every = [np.asarray(image) for image in given] if isinstance(given, (list, tuple)) else []
+    several = len({image.shape for image in every}) > 1
+    every, least = (every, 2) if several else ([np.asarray(given)], 3)
     channels = None if spec is None else spec.channels
     for image in every:
         fit = image.dtype == np.uint8 or (image.dtype.kind == "f" and ((image >= 0) & (image <= 1)).all())
         depth = 1 if image.ndim == least else image.shape[-1]
-        fit = fit and image.ndim in (least, least + 1) and image.size and depth == (channels or depth)
-        if not fit:
+        if not (fit and image.ndim in (least, least + 1) and image.size and depth == (channels or depth)):
             kind = f", with {channels} channels" if channels else "; views, such as tables, a dict by name"
             wanted = f"(n, H, W) or (n, H, W, C), uint8 or floating in [0, 1]{kind}"
             raise ValueError(f"images must be {wanted}; got {image.dtype} {image.shape}")
     every = [image[..., None] if image.ndim == least else image for image in every]
-    count = len(images)
-    numbers, names = classes_of(None if labels is None else np.asarray(labels), count)
-    if not isinstance(images, list):
+    numbers, names = classes_of(None if labels is None else np.asarray(labels), len(given))
+    if not several:
         whole = every[0] if every[0].dtype == np.uint8 else every[0].astype(np.float32)
         return in_memory((whole,), numbers, names)
     sizes = ExampleSpec(((None, None, every[0].shape[-1]),))
@@ -158,11 +153,9 @@ def new_rows(
             named = {name: of["columns"] for name, of in scaling.items() if "columns" in of}
             views, found, ids, _ = reader.read(place, 1, named)
             known = {name: views[name] for name in spec.view_names if name in views}
-            masked = reader.missing == "mask"
             cut = {name: view[:, : view.shape[1] - reader.skip_last] for name, view in known.items()}
-            cut = {name: filled(view, None, mask=masked) for name, view in cut.items()}
-            split = split_of_arrays(cut, spec=spec, scaling=scaling)
-            split = dataclasses.replace(split, ids=tuple(ids))
+            cut = {name: filled(view, None, mask=reader.missing == "mask") for name, view in cut.items()}
+            split = dataclasses.replace(split_of_arrays(cut, spec=spec, scaling=scaling), ids=tuple(ids))
             labels = () if found is None else found.astype(np.int64) if found.dtype.kind == "f" else found
         elif place.suffix.lower() == ".npz":
             arrays = _files.read_npz(place)

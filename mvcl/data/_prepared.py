@@ -44,17 +44,13 @@ class Prepared:
     items: Sequence[Mapping[str, Any]]
     read: Callable[[int, int], bytes]
 
-    def classes(self, number: int) -> np.ndarray:
-        """(N,) int32 labels, one of so many classes each."""
-        labels = self.of_records("labels").astype(np.int32)
-        if not np.isin(labels, range(number)).all():
-            raise ValueError(f"each record must have one of {number} classes")
-        return labels
+    @property
+    def labels(self) -> np.ndarray:
+        """(N,), of each record."""
+        return np.asarray([label for item in self.items for label in item["labels"]])
 
     def of_records(self, fact: str) -> np.ndarray:
-        """A fact of the item of each record; of `labels`, which an item has for each record, the record's own."""
-        if fact == "labels":
-            return np.asarray([label for item in self.items for label in item[fact]])
+        """A fact of the item of each record."""
         return np.repeat([item[fact] for item in self.items], [item["count"] for item in self.items])
 
 
@@ -97,9 +93,8 @@ class Preparer(abc.ABC):
             _check_plan(directory / "manifest.json", plan)
             for number, part in enumerate(_progress.track(parts, f"preparing {kind}", len(parts), "shards")):
                 path = directory / f"{kind}-{number:05d}-of-{len(parts):05d}.array_record"
-                shard = _finished(path) or _write_shard(path, part, read, max_corrupt - len(skipped))
-                shards.append(shard)
-                skipped += shard["skipped"]
+                shards.append(_finished(path) or _write_shard(path, part, read, max_corrupt - len(skipped)))
+                skipped += shards[-1]["skipped"]
             for reason in skipped:
                 print(f"skipped: {reason}", file=sys.stderr)
             if not any(item["count"] for shard in shards for item in shard["items"]):
@@ -201,16 +196,17 @@ def open_prepared(path: str | Path, name: str) -> Iterator[Prepared]:
             raise ValueError(f"it has {found[0]} in format {found[1]}, expected {kind} in format {_FORMAT}")
         if "shards" not in manifest:
             raise ValueError(f"{file}: the folder is not finished{hint}")
-        files = [directory / Path(shard["file"]).name for shard in manifest["shards"]]
-        for path, shard in zip(files, manifest["shards"]):
+        shards = manifest["shards"]
+        files = [directory / Path(shard["file"]).name for shard in shards]
+        for path, shard in zip(files, shards):
             size = path.stat().st_size if path.is_file() else "no"
             if size != shard["bytes"]:
                 what = f"{path} has {size} bytes instead of {shard['bytes']} as in manifest.json"
                 raise ValueError(f"{what}; remove it and its .json and prepare again")
-        items = [item for shard in manifest["shards"] for item in shard["items"]]
+        items = [item for shard in shards for item in shard["items"]]
         if wrong := [item["name"] for item in items if len(item["labels"]) != item["count"]]:
             raise ValueError(f"{wrong[0]} must have a label for each of its records")
-        counts = [sum(int(item["count"]) for item in shard["items"]) for shard in manifest["shards"]]
+        counts = [sum(int(item["count"]) for item in shard["items"]) for shard in shards]
         parts = [_File(str(file), 0, count, count) for file, count in zip(files, counts)]
         source = grain.sources.ArrayRecordDataSource(parts)
     ends = list(itertools.accumulate(counts))

@@ -102,7 +102,7 @@ class Sentiment:
                 raise ValueError(f"it was prepared for {found}, but data.dataset is {self.dataset}")
             if missing := {"train", "test"} - set(split_of):
                 raise ValueError(f"it has no split {min(missing)}")
-            labels = prepared.of_records("labels").astype(np.float32)
+            labels = prepared.labels.astype(np.float32)
             most, widths = np.asarray(prepared.settings["shapes"], np.int64).reshape(len(VIEWS), 2).T
             lengths = np.asarray([length for item in items for length in item["lengths"]], np.int64)
             if lengths.shape != (len(labels), len(VIEWS)) or (lengths < 0).any() or (lengths > most).any():

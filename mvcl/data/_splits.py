@@ -248,11 +248,8 @@ def in_memory(
         got = ", ".join(str(len(array)) for array in arrays)
         raise ValueError(f"arrays must have one row for each of {len(labels)} labels, got {got}")
     spec = ExampleSpec(tuple(array.shape[1:] for array in arrays), view_names, given)
-
-    def read(row: int, epoch: int) -> tuple[np.ndarray, ...]:
-        return tuple(array[row] for array in arrays)
-
-    return Split(labels, class_names, spec, read, arrays, **fields)
+    fields |= {"read": lambda row, epoch: tuple(array[row] for array in arrays), "arrays": arrays}
+    return Split(labels, class_names, spec, **fields)
 
 
 # Classes

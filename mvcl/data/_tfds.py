@@ -275,13 +275,12 @@ def _open_aircraft(place: Path, lists: Mapping[str, str]) -> dict[str, Split]:
     """The splits `train` (with the validation images, as of the other sets) and `test`, by the names of their lists."""
     folder = _buckets.local_copy(place) / "data"
 
-    def lines(name: str) -> list[str]:
-        return (folder / name).read_text(encoding="utf-8").splitlines()
-
     def split(name: str) -> Split:
         with _files.reading(folder / name, f"list of images and variants; unpack {_WHERE} again"):
-            names = lines("variants.txt")
-            rows = [line.partition(" ") for line in lines(name)]
+            names, lines = (
+                (folder / file).read_text(encoding="utf-8").splitlines() for file in ("variants.txt", name)
+            )
+            rows = [line.partition(" ") for line in lines]
             labels = np.asarray([names.index(variant) for _, _, variant in rows], np.int32)
         files = [folder / "images" / f"{image}.jpg" for image, _, _ in rows]
         whole = split_of_files(labels, tuple(names), files, str(folder / name), (None, None, 3))

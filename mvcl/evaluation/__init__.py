@@ -23,13 +23,7 @@ if TYPE_CHECKING:
     )
     from mvcl.evaluation._geometry import LOGGED, TOGETHER, Geometry, geometry
     from mvcl.evaluation._probe import draw_labels, few_label_probe, fit_logistic, linear_probe
-    from mvcl.evaluation._regression import (
-        MaeProbe,
-        Predictions,
-        Regression,
-        mae_probe,
-        regression_measures,
-    )
+    from mvcl.evaluation._regression import MaeProbe, Predictions, Regression, mae_probe, regression_measures
     from mvcl.evaluation._retrieval import Retrieval
 
 __getattr__, __dir__, __all__ = _lazy.exports(__name__)

@@ -123,10 +123,8 @@ def early_stopped(
         number, current, best, lowest, waited = state
         current = descend(rule, of_rows, current, (order[number],))
         value = jnp.mean(losses(current[0], *valid))
-        better = value <= lowest
-        best = jax.tree.map(lambda old, new: jnp.where(better, new, old), best, current[0])
-        lowest = jnp.where(better, value, lowest)
-        return number + 1, current, best, lowest, jnp.where(better, 0, waited + 1)
+        new, old = (current[0], value, 0), (best, lowest, waited + 1)
+        return number + 1, current, *jax.tree.map(partial(jnp.where, value <= lowest), new, old)
 
     start = (0, (weights, rule.init(weights)), weights, jnp.inf, 0)
     _, (last, _), best, _, waited = jax.lax.while_loop(
@@ -170,9 +168,8 @@ class Channels(Evaluation):
         """Balanced test accuracies for each number of labels, mean and deviation over draws."""
         train, test = self.splits(tuple(splits))
         channels, classes = len(splits[train].spec.shapes), len(splits[train].class_names)
-        if features[train].shape[1] % channels:
+        if (got := features[train].shape[1]) % channels:
             what = f"evaluation:channels needs features of one length for each of {channels} views"
-            got = features[train].shape[1]
             raise ValueError(f"{what}, got {got} in all; use a method with one encoder")
         x, z = (features[name].reshape(len(features[name]), channels, -1) for name in (train, test))
         labels, answers = splits[train].labels, splits[test].labels

@@ -143,10 +143,9 @@ def sgd_probe(
     start = jnp.zeros((width, num_classes)), jnp.zeros(num_classes)
     state = jax.vmap(lambda rate: (start, _rule(options, factors, rate).init(start)))(rates)
     taken = track(islice(iter(batches), total), "linear probe by SGD", total, f"batches of {size}")
-    at_once = math.ceil(_NUMBERS / (size * width))
-    while some := list(islice(taken, at_once)):
-        checked = [checked_rows("train", *batch, num_classes, width) for batch in some]
-        x, y = map(np.stack, zip(*checked))
+    checked = (checked_rows("train", *batch, num_classes, width) for batch in taken)
+    while some := list(islice(checked, math.ceil(_NUMBERS / (size * width)))):
+        x, y = map(np.stack, zip(*some))
         state, step = _trained(options, state, (x, y), factors, rates), step + len(x)
     if step < total:
         raise ValueError(f"batches must have {total} batches, got {step}")
@@ -235,10 +234,9 @@ class Classification(Evaluation):
 
     def measure(self, features: Arrays, splits: Splits) -> list[Result]:
         """Test accuracies named "k-NN", "k-NN, head", "linear" and "<c> labels/class"."""
-        train, test, classes = self._rows(features, splits)
-        n, m = len(train[0]), len(test[0])
-        of_class = np.bincount(train[1], minlength=classes)
         results, names = [], self.splits(tuple(splits))
+        train, test, classes = self._rows(features, splits)
+        n, m, of_class = len(train[0]), len(test[0]), np.bincount(train[1], minlength=classes)
         how = (
             f"test accuracy of a vote of the {min(self.knn_k, n)} nearest of {n} training rows by cosine, "
             f"weights exp(cos/{self.knn_temperature:g}), {m} test rows"
@@ -311,9 +309,9 @@ class Classification(Evaluation):
             each.append(Result(f"linear, SGD {rate:g}", value, None, how + wrong))
         if len(each) == 1:
             return [dataclasses.replace(each[0], name="linear, SGD")]
-        known = [result.value for result in each if result.value is not None]
+        best = max((result.value for result in each if result.value is not None), default=None)
         chosen = f"{how}, the learning rate with the highest test accuracy"
-        return [Result("linear, SGD", max(known, default=None), None, chosen), *each]
+        return [Result("linear, SGD", best, None, chosen), *each]
 
     def score(self, features: Arrays, splits: Splits) -> tuple[str, float]:
         train, (x, y), classes = self._rows(features, splits)

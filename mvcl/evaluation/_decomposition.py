@@ -221,9 +221,8 @@ def _decomposed(
 
 def _estimate(values: np.ndarray, *bounds: np.ndarray) -> Estimate:
     """Of nats of the rows themselves, the first, and of draws of them."""
-    ends = [values[0], *np.quantile(values[1:], [0.025, 0.975])]
-    if bounds:
-        ends += [of[0] for of in bounds] + [np.quantile(of[1:], q) for of, q in zip(bounds, (0.025, 0.975))]
+    ends = [values[0], *np.quantile(values[1:], [0.025, 0.975]), *(of[0] for of in bounds)]
+    ends += [np.quantile(of[1:], q) for of, q in zip(bounds, (0.025, 0.975))]
     return Estimate(*(float(x) / math.log(2) for x in ends))
 
 

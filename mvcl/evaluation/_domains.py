@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -144,22 +143,21 @@ class Domains(Evaluation):
     def _transfer(
         self, features: Arrays, splits: Splits, augmented: Augmented | None
     ) -> tuple[Transfer, str]:
-        if self.linear is None:
+        options = self.linear
+        if options is None:
             rows = {name: (features[name], splits[name].labels) for name in features}
             train = {domain: rows[f"{domain}/train"] for domain in self._sources(splits)}
             test = {domain: rows[f"{domain}/test"] for domain in self._targets(splits)}
             classes = len(splits["test"].class_names)
             return domain_transfer(train, test, num_classes=classes, seed=self.seed), "linear probe"
-        if augmented is not None:
-            return self._probed(self.linear, augmented, features, splits)
 
-        def frozen(split: str, *, batch_size: int, seed: int, epochs: int, **_: int) -> Batches:
+        def frozen(split: str, *, batch_size: int, seed: int, **_: Any) -> Batches:
             sources = self._sources(splits) if split == "seen" else [split.removesuffix("/train")]
             x = np.concatenate([features[f"{source}/train"] for source in sources])
             y = np.concatenate([splits[f"{source}/train"].labels for source in sources])
-            return shuffled(x, y, batch_size=batch_size, epochs=epochs, seed=seed)
+            return shuffled(x, y, batch_size=batch_size, epochs=options.epochs, seed=seed)
 
-        return self._probed(self.linear, partial(frozen, epochs=self.linear.epochs), features, splits)
+        return self._probed(options, augmented or frozen, features, splits)
 
     def measure_trained(
         self, features: Arrays, splits: Splits, augmented: Augmented, folder: Path | None

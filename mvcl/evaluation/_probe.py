@@ -93,8 +93,7 @@ def few_label_probe(
     features, answer = checked_rows("test", *test, num_classes, x.shape[1])
     rows = draw_labels(y, num_classes=num_classes, labels_per_class=labels_per_class, draws=draws, seed=seed)
     mean = x.mean(0)
-    scale = float(np.sqrt(x.var(0, dtype=np.float64).sum()))
-    scale = scale if scale > 0 else 1.0
+    scale = float(np.sqrt(x.var(0, dtype=np.float64).sum())) or 1.0
     test_rows = jnp.asarray((features - mean) / scale)
     scores = []
     for drawn in track(rows, f"{labels_per_class} labels/class", draws, "draws"):
@@ -119,11 +118,9 @@ def draw_labels(
         if len(rows) < labels_per_class:
             what = f"train_labels must have {labels_per_class} rows of every class"
             raise ValueError(f"{what}, got {len(rows)} of class {c}")
-    drawn = []
-    for draw in range(draws):
-        rng = np.random.default_rng((seed, draw))
-        drawn.append(np.hstack([rng.permutation(rows)[:labels_per_class] for rows in of_class]))
-    return np.stack(drawn)
+    rngs = [np.random.default_rng((seed, draw)) for draw in range(draws)]
+    drawn = [[rng.permutation(rows)[:labels_per_class] for rows in of_class] for rng in rngs]
+    return np.reshape(drawn, (draws, -1))
 
 
 def fit_logistic(

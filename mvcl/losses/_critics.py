@@ -38,11 +38,6 @@ def checked(critic: Critic, temperature: ArrayLike, default: ArrayLike, name: st
     return scores
 
 
-def exponent_or_function(aggregation: str | float | Aggregation) -> float | Aggregation:
-    """The exponent of a mean that is given by name or number; a function as it is."""
-    return aggregation if callable(aggregation) else _checks.aggregation("aggregation", aggregation)
-
-
 def same_instance(critic: Critic, x: jax.Array, y: jax.Array) -> jax.Array:
     """`(k, m, n)`: the scores of x_li, (k, n, d), and y_mi, (m, n, d)."""
     return jax.vmap(critic, in_axes=1, out_axes=2)(x, y)

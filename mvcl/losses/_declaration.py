@@ -275,11 +275,9 @@ def of_views(objective: Loss, global_views: int | None = None) -> Callable[..., 
             )
         if declared.queue is not None and "queue" in options:
             options[declared.queue] = options.pop("queue")
-        if declared.successive is not None and views[0].ndim == 4:
-            return declared.successive(*views, **bound | options)
-        if declared.measured is not None:
-            return declared.measured(*views, **bound | options)
-        return objective(*views, **options), {}
+        several = declared.successive is not None and views[0].ndim == 4
+        measured = declared.successive if several else declared.measured
+        return (objective(*views, **options), {}) if measured is None else measured(*views, **bound | options)
 
     def of_array(z: jax.Array, /, *, fused: int | None = None, **options: Any) -> Measured:
         if declared.operands is Operands.PAIR:

@@ -179,15 +179,14 @@ def _loss(queries: ArrayLike, keys: ArrayLike, options: dict[str, Any]) -> Measu
         total = total + _numerics.inner("id,d->i", left, x.queue.z[0].sum(0))
         count = count + x.queue.z.shape[1]
     both = None if exists is None else exists.all(0)
-    measures = {
-        "resultant": (resultant, exists),
-        "concentration": (kappa, exists),
-        "positive_similarity": (positive[0] + alone, both),
-        "negative_similarity": (total / jnp.maximum(count, 1) + alone, both),
-    }
     energy = lse_union(*(e - positive for e in energies))
     loss = emb.mean_where(energy, None if both is None else both[None], axis)
-    means = {name: emb.mean_where(*of_group, axis) for name, of_group in measures.items()}
+    means = {
+        "resultant": emb.mean_where(resultant, exists, axis),
+        "concentration": emb.mean_where(kappa, exists, axis),
+        "positive_similarity": emb.mean_where(positive[0] + alone, both, axis),
+        "negative_similarity": emb.mean_where(total / jnp.maximum(count, 1) + alone, both, axis),
+    }
     if options["mean_resultant"] == "exact":
         resultant = bessel_ratio(jnp.shape(queries)[2] / 2 - 1, kappa)
     tiny = jnp.finfo(kappa.dtype).tiny

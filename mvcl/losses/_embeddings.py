@@ -16,9 +16,8 @@ from mvcl import _checks, _numerics
 from mvcl.losses import _lse
 from mvcl.losses._declaration import Queued
 from mvcl.losses._lse import Pairs, Vectors, lse_union
-from mvcl.losses._lse.whole import gradient_again
+from mvcl.losses._lse.whole import Two, gradient_again
 
-Two = tuple[jax.Array, jax.Array]
 SHARED = tuple(Queued.__annotations__)
 
 
@@ -51,9 +50,9 @@ def queued(e: Vectors, extra_negatives: ArrayLike | None) -> Vectors:
     return dataclasses.replace(e, queue=queue)
 
 
-def scaled(e: Vectors, temperature: ArrayLike) -> Vectors:
+def scaled(e: Vectors, temperature: ArrayLike, name: str = "temperature") -> Vectors:
     """Vectors, and a queue, whose inner products are similarities <u, v> / temperature."""
-    t = _checks.scalar("temperature", temperature, e.z.dtype, positive=True)
+    t = _checks.scalar(name, temperature, e.z.dtype, positive=True)
     z = e.z * lax.rsqrt(t)
     bound: float | jax.Array
     if not e.projected:
@@ -165,12 +164,14 @@ def mean_existing(energy: jax.Array, e: Vectors, there: jax.Array | None = None)
     return mean_where(energy, None if e.keep is None else energy != -jnp.inf, e.axis_name)
 
 
-def mean_of_sums(energy: jax.Array, e: Vectors) -> jax.Array:
-    """mean_i Σ_l energy_li, over the views that i has and the instances that have one."""
+def summed_energies(
+    energy: jax.Array, e: Vectors, views: Any = slice(None)
+) -> tuple[jax.Array, jax.Array | None]:
+    """Σ_l energy_li, over the views that i has; and where it has one, None: everywhere."""
     if e.keep is None:
-        return mean_where(energy.sum(0), None, e.axis_name)
+        return energy[views].sum(0), None
     there = e.keep & (energy != -jnp.inf)
-    return mean_where(jnp.where(there, energy, 0).sum(0), there.any(0), e.axis_name)
+    return jnp.where(there, energy, 0)[views].sum(0), there[views].any(0)
 
 
 def counts(e: Vectors) -> jax.Array:

@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from mvcl import _checks, _numerics
 from mvcl.losses import _embeddings as emb
 from mvcl.losses import _lse
-from mvcl.losses._critics import Aggregation, exponent_or_function
+from mvcl.losses._critics import Aggregation
 from mvcl.losses._declaration import OfUnitRows, Operands, Queued, Shared, declare
 from mvcl.losses._joint import mean_log_likelihood
 from mvcl.losses._lse import Pairs, Vectors
@@ -117,7 +117,7 @@ def poly_siglip(
     Returns:
       Scalar, float32 or wider: that of `siglip` for coinciding unit vectors.
     """
-    rho = exponent_or_function(aggregation)
+    rho = aggregation if callable(aggregation) else _checks.aggregation("aggregation", aggregation)
     e = emb.embedded(z, **shared)
     slope, shift = _checks.scalar("scale", scale, e.z.dtype), _checks.scalar("bias", bias, e.z.dtype)
     k, n, _ = e.z.shape

@@ -99,7 +99,7 @@ def multi_view_contrast(
     if energy == "instance":
         terms = _numerics.logsumexp(terms, axis=0)
     if energy == "view_sum":
-        spread = emb.mean_of_sums(terms, e)
+        spread = emb.mean_where(*emb.summed_energies(terms, e), e.axis_name)
     else:
         spread = _mean_of_pairs(terms, e, own) if terms.ndim == 3 else emb.mean_existing(terms, e)
     if alignment == "pair":

@@ -55,7 +55,7 @@ def poly_view(
     Returns:
       Scalar, float32 or wider. Where all vectors coincide it is log(k (n-1) + 1), the chance level.
     """
-    rho = _critics.exponent_or_function(aggregation)
+    rho = aggregation if callable(aggregation) else _checks.aggregation("aggregation", aggregation)
     _checks.option("negatives_of", negatives_of, ("other", "anchor"))
     e = emb.embedded(z, **shared)
     if critic is None:

@@ -13,11 +13,9 @@ from mvcl import _checks, _numerics
 from mvcl.losses import _embeddings as emb
 from mvcl.losses._declaration import OfRows, OfUnitRows, Operands, declare
 from mvcl.losses._lse import Vectors
+from mvcl.losses._lse.whole import One, Two
 
 __all__ = ["barlow_twins", "emp_ssl", "frossl", "vicreg"]
-
-One = tuple[jax.Array]
-Two = tuple[jax.Array, jax.Array]
 
 
 @declare(operands=Operands.PAIR)

@@ -1,5 +1,6 @@
 """Losses of two views that are log-sum-exps of similarities."""
 
+from functools import partial
 from typing import Unpack
 
 import jax
@@ -107,10 +108,15 @@ def anchors(
     return positive[:, None], energies, exists, same_view
 
 
-def _nt_xent_terms(e: Vectors, pairs: Pairs, *, temperature: ArrayLike) -> emb.Terms:
+def _nt_xent_terms(e: Vectors, pairs: Pairs, *, temperature: ArrayLike, diagonal: bool = True) -> emb.Terms:
     s = emb.scaled(e, temperature)
-    positive, energy, exists, _ = anchors(s, pairs, diagonal=True)
+    positive, energy, exists, _ = anchors(s, pairs, diagonal=diagonal)
+    if exists is not None and not diagonal:
+        exists &= energy != -jnp.inf
     return ((energy - positive, exists),)
+
+
+_dcl_terms = partial(_nt_xent_terms, diagonal=False)
 
 
 @declare(operands=Operands.PAIR, terms=_nt_xent_terms)
@@ -130,14 +136,6 @@ def nt_xent(x: ArrayLike, y: ArrayLike, temperature: ArrayLike = 0.5, **shared: 
       Scalar, float32 or wider. Where all vectors coincide it is log(2n - 1), the chance level.
     """
     return emb.loss_of_pair(_nt_xent_terms, **locals())  # every argument, by name
-
-
-def _dcl_terms(e: Vectors, pairs: Pairs, *, temperature: ArrayLike) -> emb.Terms:
-    s = emb.scaled(e, temperature)
-    positive, energy, exists, _ = anchors(s, pairs, diagonal=False)
-    if exists is not None:
-        exists &= energy != -jnp.inf
-    return ((energy - positive, exists),)
 
 
 @declare(operands=Operands.PAIR, terms=_dcl_terms)
@@ -204,11 +202,7 @@ def _dhel_terms(e: Vectors, pairs: Pairs, *, temperature: ArrayLike, symmetric: 
     energy = emb.with_queue(s, _lse.within(s))  # (k, n)
     positive, exists = emb.positives(s, pairs)
     views = np.stack(emb.sides(pairs)[: 2 if symmetric else 1])
-    if e.keep is None:
-        return (energy[views].sum(0), None), (-positive, exists)
-    there = e.keep & (energy != -jnp.inf)
-    energy = jnp.where(there, energy, 0)
-    return (energy[views].sum(0), there[views].any(0)), (-positive, exists)
+    return emb.summed_energies(energy, e, views), (-positive, exists)
 
 
 @declare(operands=Operands.PAIR, terms=_dhel_terms)

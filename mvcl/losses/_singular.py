@@ -14,11 +14,9 @@ from mvcl import _checks, _numerics
 from mvcl.losses import _embeddings as emb
 from mvcl.losses import _lse
 from mvcl.losses._declaration import OfUnitRows, Shared, declare
+from mvcl.losses._lse.whole import One, Two, per
 
 __all__ = ["mmcr", "pmrl"]
-
-One = tuple[jax.Array]
-Two = tuple[jax.Array, jax.Array]
 
 
 @declare()
@@ -67,8 +65,7 @@ def pmrl(
     alignment = jnp.log1p(jnp.sum(jnp.exp(smaller), axis=1))
     there = None if some is None else some[None]
     e = dataclasses.replace(e, z=_leading(views, right[:, :, 0])[None], keep=there, projected=True)
-    _checks.scalar("instance_temperature", instance_temperature, e.z.dtype, positive=True)
-    s = emb.scaled(e, instance_temperature)
+    s = emb.scaled(e, instance_temperature, "instance_temperature")
     own = jnp.sum(s.z[0] ** 2, axis=1)
     # LSE_j - own, whose digits would be lost where no other instance is near.
     spread = jax.nn.softplus(_lse.within(s)[0] - own)
@@ -160,7 +157,7 @@ def mmcr(z: ArrayLike, compression: ArrayLike = 0.0, **shared: Unpack[OfUnitRows
 
 
 def _of_rows(c: jax.Array, axis_name: str | None) -> jax.Array:
-    if c.shape[0] * (1 if axis_name is None else lax.axis_size(axis_name)) >= c.shape[1]:
+    if _lse.everywhere(len(c), axis_name) >= c.shape[1]:
         return _nuclear_norm(c, axis_name)
     norm = _nuclear_norm(_numerics.gather(c, axis_name, 0).T, None)
     return norm if axis_name is None else lax.pmean(norm, axis_name)
@@ -194,7 +191,7 @@ def _(axis_name: str | None, primals: One, tangents: One) -> Two:
     inside = _numerics.device_sum(_numerics.inner("ia,ib->ab", u, turned), axis_name)
     pairs = sigma[:, None] + sigma[None, :]
     rotation = jnp.where(pairs > 0, (inside - inside.T) / jnp.where(pairs > 0, pairs, 1), 0)
-    outside = (turned - _numerics.inner("ia,ab->ib", u, inside)) * _inverse(sigma)[None]
+    outside = (turned - _numerics.inner("ia,ab->ib", u, inside)) * per(sigma)[None]
     change = _numerics.inner("ia,ab->ib", u, rotation) + outside
     return _numerics.inner("ia,ba->ib", u, v), _numerics.inner("ia,ba->ib", change, v)
 
@@ -217,8 +214,4 @@ def _singular(c: jax.Array, axis_name: str | None) -> tuple[jax.Array, jax.Array
     sigma = jnp.sqrt(_numerics.device_sum(jnp.sum(w * w, axis=0), axis_name))
     zero = sigma <= c.shape[1] * jnp.finfo(c.dtype).eps * jnp.max(sigma)  # False for NaN, which propagates
     sigma = jnp.where(zero, 0, sigma)
-    return w * _inverse(sigma)[None], sigma, v
-
-
-def _inverse(sigma: jax.Array) -> jax.Array:
-    return jnp.where(sigma == 0, 0, 1 / jnp.where(sigma == 0, 1, sigma))
+    return w * per(sigma)[None], sigma, v

@@ -13,11 +13,10 @@ from jax.typing import ArrayLike
 from mvcl import _checks, _numerics
 from mvcl.losses import _embeddings as emb
 from mvcl.losses._declaration import OfRows, declare
+from mvcl.losses._lse.whole import Two
 from mvcl.losses._moments import centred, distance_from_centre
 
 __all__ = ["lejepa", "visreg"]
-
-Two = tuple[jax.Array, jax.Array]
 
 
 @declare()
@@ -207,6 +206,7 @@ def _to_quantiles(p: jax.Array, there: jax.Array | None, among: jax.Array, quant
 # `statistic(p, *constants)` of (k, n, slices) projections: its values (k, slices) and the derivative of their sum by
 # p, of the shape of p. The constants are arrays that are not differentiated.
 Statistic = Callable[..., Two]
+Arguments = tuple[jax.Array, jax.Array, tuple[Any, ...]]
 
 # Projections of a block: few enough for the cache of a processor, enough for an accelerator.
 _PROJECTIONS = 2**19
@@ -231,12 +231,7 @@ def over_directions(
 
 
 @over_directions.defjvp
-def _(
-    statistic: Statistic,
-    axis_name: str | None,
-    primals: tuple[jax.Array, jax.Array, tuple[Any, ...]],
-    tangents: tuple[jax.Array, jax.Array, tuple[Any, ...]],
-) -> Two:
+def _(statistic: Statistic, axis_name: str | None, primals: Arguments, tangents: Arguments) -> Two:
     values, slope = _streamed(statistic, *primals, True)
     return values, _numerics.device_sum(jnp.sum(slope * tangents[0], axis=(1, 2)), axis_name)
 

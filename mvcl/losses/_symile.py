@@ -15,11 +15,10 @@ from mvcl.losses import _embeddings as emb
 from mvcl.losses import _lse
 from mvcl.losses._declaration import Shared, declare
 from mvcl.losses._lse import Vectors, lse_union
-from mvcl.losses._lse.whole import by_similarity, either, gradient_again, log_sum, shift, weighed
+from mvcl.losses._lse.whole import Two, by_similarity, either, gradient_again, kept, log_sum, shift, weighed
 
 __all__ = ["symile"]
 
-Two = tuple[jax.Array, jax.Array]
 Arrays = tuple[jax.Array, ...]
 
 # Products kept for the backward pass: 2^22 float32 are 16 MB. Above, blocks of so many.
@@ -178,13 +177,11 @@ def _dense(fixed: bool, views: Arrays, keeps: Arrays, bound: jax.Array) -> Array
 
 
 def _sums_of(fixed: bool, similarity: jax.Array, bound: jax.Array) -> Arrays:
-    if not fixed:
-        rows = _numerics.logsumexp(similarity, axis=2)
-        columns = _numerics.logsumexp(similarity, axis=(0, 1))
-        return _numerics.logsumexp(rows, axis=1), _numerics.logsumexp(rows, axis=0), columns
-    entries = jnp.exp(similarity - bound)
-    rows = entries.sum(2)
-    return tuple(log_sum(total, bound) for total in (rows.sum(1), rows.sum(0), entries.sum((0, 1))))
+    total: Any = jnp.sum if fixed else _numerics.logsumexp
+    entries = kept(fixed, similarity, None, bound)
+    rows = total(entries, axis=2)
+    sums = total(rows, axis=1), total(rows, axis=0), total(entries, axis=(0, 1))
+    return tuple(log_sum(of, bound) for of in sums) if fixed else sums
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
@@ -272,8 +269,7 @@ def _backward(
             du, dy = carry
             sums = tuple(a[:, None, None] for a in of_u), tuple(a[None, :, None] for a in of_x), of_y
             pairs, similarity = _products(u, x, y, keep_u, keep_x, keep_y)
-            entries = jnp.exp(similarity - bound) if fixed else similarity
-            weight = by_similarity(fixed, entries, *sums).reshape(len(pairs), -1)
+            weight = by_similarity(fixed, kept(fixed, similarity, None, bound), *sums).reshape(len(pairs), -1)
             change = _numerics.inner("ij,jd->id", weight, y).reshape(len(u), len(x), -1)
             du, dx = du + (change * x[None]).sum(1), dx + (change * u[:, None]).sum(0)
             return (du, dy + _numerics.transposed_product(weight, pairs)), dx

@@ -1,8 +1,10 @@
 """Von Mises-Fisher distributions: their fit, their divergence, and the Bessel functions of both."""
 
 import math
+import operator
 from fractions import Fraction
 from functools import cache, partial
+from itertools import accumulate
 from typing import Literal, NamedTuple
 
 import jax
@@ -12,11 +14,9 @@ from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
 from mvcl.losses import _embeddings as emb
+from mvcl.losses._lse.whole import One, Two
 
 __all__ = ["VonMisesFisher", "bessel_ratio", "log_series", "vmf_divergence", "vmf_fit"]
-
-One = tuple[jax.Array]
-Two = tuple[jax.Array, jax.Array]
 
 
 class VonMisesFisher(NamedTuple):
@@ -214,10 +214,7 @@ def _expansion(nu: float, m: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array
 
 
 def _powers(base: jax.Array) -> jax.Array:
-    out = [jnp.ones_like(base)]
-    for _ in range(_TERMS):
-        out.append(out[-1] * base)
-    return jnp.stack(out)
+    return jnp.stack([*accumulate([base] * _TERMS, operator.mul, initial=jnp.ones_like(base))])
 
 
 @cache

@@ -145,8 +145,9 @@ def triangle(
     foot = _numerics.orthogonal_part(b, [direction])
     height = _numerics.orthogonal_part(a - b, [direction])
     base = jnp.sum(side * side, axis=1)
+    logit: Callable[..., jax.Array] = (lambda d, t, _: -0.5 * d / t) if squared else partial(_minus_root, 0.5)
     return _cross_entropy(
-        (_determinants_by_distance, _minus_half if squared else partial(_minus_root, 0.5)),
+        (_determinants_by_distance, logit),
         e,
         (a, jnp.sum(a * a, axis=1)),
         (direction, foot, jnp.sum(foot * foot, axis=1), base),
@@ -164,10 +165,6 @@ def _determinants_by_distance(rows: Arrays, columns: Arrays) -> jax.Array:
     along = _numerics.products(a[None], direction[None])[0]
     to_foot = _numerics.products(a[None], foot[None])[0]
     return base[None, :] * (square[:, None] - along * along - 2 * to_foot + foot_square[None, :])
-
-
-def _minus_half(determinant: jax.Array, temperature: jax.Array, eps: jax.Array) -> jax.Array:
-    return -0.5 * determinant / temperature
 
 
 def _cross_entropy(

@@ -11,16 +11,7 @@ from flax import nnx
 
 from mvcl import _checks, augment, losses, models
 from mvcl.losses import Operands
-from mvcl.methods._method import (
-    Batch,
-    DrawingLearner,
-    Inputs,
-    Learner,
-    LossAndMore,
-    Module,
-    Specification,
-    key_of_batch,
-)
+from mvcl.methods._method import Batch, DrawingLearner, Inputs, LossAndMore, Specification, key_of_batch
 from mvcl.methods._multi_encoder import of_each_view, separate
 from mvcl.methods._objective import OfViews
 
@@ -61,7 +52,7 @@ class Fused:
     """With `inf_masking`: its ratio at the end of the run, which grows from 0 in proportion to the steps; the released
     code adds to it every epoch."""
 
-    def build(self, spec: Specification) -> Learner:
+    def build(self, spec: Specification) -> DrawingLearner:
         spec.whole_batch("fused")
         _checks.fields("method", self, tokens="[1, inf)", maskings="[1, inf)", masked="[0, 1]")
         return FusedLearner(spec, self)
@@ -96,11 +87,9 @@ class FusedNetworks(nnx.Module):
     def alone(self, x: jax.Array) -> jax.Array:
         """(k, n, features): the fusion of the tokens of each view alone, which has no other tokens to mask."""
         n, k, tokens, d = x.shape
-        if self.fusion is None:
-            return x.swapaxes(0, 1).reshape((k, n, -1))
-        z = self.fusion(
-            x.swapaxes(0, 1).reshape((k * n, tokens, d)), np.arange(k * tokens).reshape(k, tokens)
-        )
+        z = x.swapaxes(0, 1)
+        if self.fusion is not None:
+            z = self.fusion(z.reshape((k * n, tokens, d)), np.arange(k * tokens).reshape(k, tokens))
         return z.reshape((k, n, -1))
 
     def subsets(self, x: jax.Array, there: jax.Array) -> jax.Array:
@@ -125,7 +114,7 @@ class FusedLearner(DrawingLearner):
         self.maskings = options.maskings if operands is Operands.MASKED else 0
         if self.maskings:
             self.objective_options = {"fused": 2 * (self.k + 1)}
-        Module.__init__(self, lambda key: FusedNetworks(spec, options, nnx.Rngs(key)))
+        super().__init__(lambda key: FusedNetworks(spec, options, nnx.Rngs(key)))
         self.dimension = self.abstract.head.features
 
     def init(self, key: jax.Array) -> tuple[Any, Any]:

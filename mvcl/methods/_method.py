@@ -261,6 +261,9 @@ class Learner(Module):
 class DrawingLearner(Learner):
     """A method that draws numbers: statistics are those of the `network`, and a `key`, see `key_of_batch`."""
 
+    def __init__(self, fresh: Callable[[jax.Array], Any]) -> None:
+        Module.__init__(self, fresh)
+
     def init(self, key: jax.Array) -> tuple[Any, Any]:
         params, network = super().init(key)
         return params, {"network": network, "key": jax.random.key_data(jax.random.fold_in(key, 1))}

@@ -99,7 +99,7 @@ class MocoV2(Following):
     images for a key than for its query. The order is fixed; that of the images is random."""
 
     def build(self, spec: Specification) -> Learner:
-        _in_halves(spec, "moco_v2", "queries and keys are two halves of like views")
+        _in_halves(spec, "moco_v2")
         _checks.fields("method", self, queue="[0, inf)")
         if self.queue and losses.takes(spec.objective).queue is None:
             raise ValueError(
@@ -166,7 +166,7 @@ class MocoV3(Following):
     """Predictor from the head's output to the queries; must keep the head's length."""
 
     def build(self, spec: Specification) -> Learner:
-        _in_halves(spec, "moco_v3", "queries and keys are two halves of like views")
+        _in_halves(spec, "moco_v3")
         return MocoV3Learner(spec, self, "moco_v3", self.predictor)
 
 
@@ -271,9 +271,9 @@ class StudentTeacherLearner(FollowedLearner):
         return self.targeted * objective(z[:2] if self.of_means else z)[0]
 
 
-def _in_halves(spec: Specification, method: str, why: str) -> None:
+def _in_halves(spec: Specification, method: str) -> None:
     """Raise `ValueError` unless an even number of views of one size can be split into two halves."""
-    spec.one_size(method, why)
+    spec.one_size(method, "queries and keys are two halves of like views")
     if len(spec.shapes) % 2:
         raise ValueError(
             f"method {method} has two halves of views; views.k must be even, got {len(spec.shapes)}"

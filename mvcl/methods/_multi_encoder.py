@@ -178,8 +178,7 @@ class MultiEncoderLearner(Learner):
         """The objective of the views, and of the fused ones if there are any."""
         if self.options.fusion is None:
             return objective(z, **mask)
-        pairs = list(combinations(range(self.k), 2))  # an instance has a fused view if it has both views
-        both = {name: jnp.stack([x[l] & x[m] for l, m in pairs]) for name, x in mask.items()}
-        there = {name: jnp.concatenate([x, both[name]]) for name, x in mask.items()}
+        # An instance has a fused view if it has both views.
+        there = {n: jnp.stack([*x, *(a & b for a, b in combinations(x, 2))]) for n, x in mask.items()}
         weights = fused_weights(self.k, self.options.fusion_weight)
         return objective(z, weights=jnp.asarray(weights), **there)

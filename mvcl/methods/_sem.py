@@ -285,12 +285,11 @@ def _tables(views: Any, present: jax.Array | None) -> tuple[list[jax.Array], jax
 
 def _reconstruction(x: Sequence[jax.Array], restored: Sequence[jax.Array], there: jax.Array) -> jax.Array:
     """Σ_v R_v, each the mean squared error over the entries of the instances that have the view."""
-
-    def of_view(a: jax.Array, b: jax.Array, here: jax.Array) -> jax.Array:
+    error = jnp.zeros(())
+    for a, b, here in zip(x, restored, there):
         total = jnp.sum(jnp.where(here[:, None], (a - b) ** 2, 0))
-        return total / (jnp.maximum(here.sum(), 1) * a.shape[1])
-
-    return sum((of_view(*v) for v in zip(x, restored, there)), jnp.zeros(()))
+        error += total / (jnp.maximum(here.sum(), 1) * a.shape[1])
+    return error
 
 
 def _concatenated(h: jax.Array, there: jax.Array, *, fill: bool = False) -> jax.Array:

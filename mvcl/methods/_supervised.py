@@ -14,9 +14,7 @@ from mvcl.methods._method import (
     Batch,
     DrawingLearner,
     Inputs,
-    Learner,
     LossAndMore,
-    Module,
     Specification,
     key_of_batch,
     stacked,
@@ -63,7 +61,7 @@ class Supervised:
     zero_head: bool = False
     """Start the linear layer at zero weights and the bias log(1 / classes), as Shidani 2024, Table 2, does."""
 
-    def build(self, spec: Specification) -> Learner:
+    def build(self, spec: Specification) -> DrawingLearner:
         spec.whole_batch("supervised")
         spec.one_size("supervised", "each view is an example of one batch")
         if spec.classes == 1:
@@ -80,7 +78,7 @@ class SupervisedLearner(DrawingLearner):
     def __init__(self, spec: Specification, options: Supervised) -> None:
         self.spec, self.options = spec, options
         encoders = of_each_view(options.encoders, spec)
-        Module.__init__(self, lambda key: Labelled(spec, encoders, options.zero_head, nnx.Rngs(key)))
+        super().__init__(lambda key: Labelled(spec, encoders, options.zero_head, nnx.Rngs(key)))
         networks = self.abstract
         self.dimension = networks.head.in_features
         self.one_encoder = not spec.given
@@ -88,7 +86,7 @@ class SupervisedLearner(DrawingLearner):
 
     def loss(self, params: Any, statistics: Any, batch: Batch, objective: OfViews) -> LossAndMore:
         net, options, inputs = self.network(params, statistics), self.options, batch.inputs
-        views, labels, targets = batch.draw(batch.inputs), inputs["labels"], None
+        views, labels, targets = batch.draw(inputs), inputs["labels"], None
         if not self.spec.given:
             views = stacked(views)
             labels = jnp.repeat(labels, views.shape[1])

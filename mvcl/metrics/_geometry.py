@@ -28,7 +28,8 @@ def alignment(x: ArrayLike, y: ArrayLike, alpha: float = 2.0, *, normalize: bool
     Returns:
       Scalar, float32 or wider; 0 for coinciding views, 2^alpha for opposite unit vectors.
     """
-    z = _prepare(_checks.pair(x, y), normalize)
+    z = _checks.pair(x, y)
+    z = _numerics.unit(z) if normalize else _numerics.widen(z)
     power = _checks.scalar("alpha", alpha, z.dtype, positive=True)
     square = jnp.sum((z[0] - z[1]) ** 2, axis=-1)
     apart = square != 0  # also true for NaN, which must propagate
@@ -47,7 +48,8 @@ def uniformity(x: ArrayLike, t: float = 2.0, *, normalize: bool = True) -> jax.A
     Returns:
       Scalar, float32 or wider: 0 if all vectors coincide, at least -4 t on the sphere.
     """
-    z = _prepare(_checks.array("x", x, "n d", (2, 1)), normalize)
+    z = _checks.array("x", x, "n d", (2, 1))
+    z = _numerics.unit(z) if normalize else _numerics.widen(z)
     rate = _checks.scalar("t", t, z.dtype, positive=True)
     n = z.shape[0]
     square = jnp.sum(z * z, axis=-1)
@@ -106,10 +108,6 @@ def _uniform_quantiles(count: int, shape: float) -> tuple[np.ndarray, np.ndarray
 
     levels = np.arange(count + 1) / count
     return levels, 2 * betaincinv(shape, shape, levels) - 1
-
-
-def _prepare(z: jax.Array, normalize: bool) -> jax.Array:
-    return _numerics.unit(z) if normalize else _numerics.widen(z)
 
 
 def effective_rank(z: ArrayLike) -> jax.Array:

@@ -43,8 +43,7 @@ def information_bounds(alone: ArrayLike, without: ArrayLike, whole: ArrayLike) -
       without: (..., k), W_i; of two views the other's information.
       whole: (...), I. Negative values count as 0, and what more views tell is at least what fewer do.
     """
-    found = _monotone(*(np.asarray(of, np.float64) for of in (alone, without, whole)))
-    one, rest, all_views = found
+    one, rest, all_views = _monotone(alone, without, whole)
     total, every = one.sum(-1), all_views[..., None]
     low = Parts(
         np.maximum(one - rest, 0),
@@ -75,7 +74,7 @@ def information_parts(
       tables: of each view and the target, as `union_information` has them; (): none.
       others: of all views but one and the target, for each; of two views the tables, exchanged.
     """
-    one, rest, every = _monotone(*(np.asarray(of, np.float64) for of in (alone, without, whole)))
+    one, rest, every = _monotone(alone, without, whole)
     low, high = information_bounds(one, rest, every)
     if not tables:
         return Parts(low.unique, every - high.synergy - low.unique.sum(-1), high.synergy)
@@ -106,7 +105,8 @@ def _told_twice(*informations: np.ndarray, tables: Sequence[ArrayLike]) -> np.nd
     return share * (given.sum(0) - given.max(0))
 
 
-def _monotone(one: np.ndarray, rest: np.ndarray, whole: np.ndarray) -> tuple[np.ndarray, ...]:
+def _monotone(*informations: ArrayLike) -> tuple[np.ndarray, ...]:
+    one, rest, whole = (np.asarray(of, np.float64) for of in informations)
     if one.ndim < 1 or one.shape[-1] < 2 or one.shape != rest.shape or whole.shape != one.shape[:-1]:
         got = f"{one.shape}, {rest.shape} and {whole.shape}"
         raise ValueError(f"alone, without and whole must be (..., k), (..., k) and (...), k >= 2, got {got}")

@@ -37,8 +37,7 @@ class _Residual(nnx.Module):
         if self.bottleneck:
             self.conv1, self.bn1 = conv(channels, width, 1), norm(width)
             self.conv2, self.bn2 = conv(width, width, 3, stride), norm(width)
-            self.conv3 = conv(width, self.features, 1)
-            self.bn3 = norm(self.features, zero_init=zero_init)
+            self.conv3, self.bn3 = conv(width, self.features, 1), norm(self.features, zero_init=zero_init)
         else:
             self.conv1, self.bn1 = conv(channels, width, 3, stride), norm(width)
             self.conv2, self.bn2 = conv(width, width, 3), norm(width, zero_init=zero_init)
@@ -48,10 +47,6 @@ class _Residual(nnx.Module):
         )
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        def layer(layers: tuple[nnx.Conv, Any], x: jax.Array) -> jax.Array:
-            conv, norm = layers
-            return nnx.relu(norm(conv(x))).astype(self.dtype)
-
         def last(layers: tuple[Any, ...], h: jax.Array, x: jax.Array) -> jax.Array:
             conv, norm, *downsample = layers
             h = norm(conv(h))
@@ -61,7 +56,7 @@ class _Residual(nnx.Module):
 
         layers = [(self.conv1, self.bn1), (self.conv2, self.bn2)]
         layers += [(self.conv3, self.bn3)] if self.bottleneck else []
-        h = _remat.in_turn(layers[:-1], x, apply=layer)
+        h = _remat.in_turn(layers[:-1], x, apply=partial(_layers.rectified, dtype=self.dtype))
         return _remat.in_turn([(*layers[-1], *self.downsample)], h, x, apply=last)
 
 
@@ -92,8 +87,7 @@ class ResNetEncoder(nnx.Module):
 
     def __call__(self, x: jax.Array) -> jax.Array:
         def stem(layers: tuple[nnx.Conv, Any], x: jax.Array) -> jax.Array:
-            conv, norm = layers
-            x = nnx.relu(norm(conv(x))).astype(self.dtype)
+            x = _layers.rectified(layers, x, dtype=self.dtype)
             return nnx.max_pool(x, (3, 3), (2, 2), padding=((1, 1), (1, 1))) if self.pools else x
 
         x = _remat.in_turn([(self.conv1, self.bn1)], x, apply=stem)
@@ -153,19 +147,10 @@ class _EegBlock(nnx.Module):
     ):
         self.dtype = dtype
         kernel, bias = config.start(channels * size)
-        conv = partial(
-            _layers.conv, kernel_init=kernel, bias_init=bias, use_bias=True, dtype=dtype, rngs=rngs
-        )
-        self.conv = conv(channels, features, size, size, axes=1)
+        conv = partial(_layers.conv, axes=1, use_bias=True, dtype=dtype, rngs=rngs)
+        self.conv = conv(channels, features, size, size, kernel_init=kernel, bias_init=bias)
         self.dropout = _layers.Dropout(config.dropout, broadcast_dims=(1,), rngs=rngs)
-        self.norm = nnx.GroupNorm(
-            features,
-            num_groups=features // 2,
-            epsilon=_norms.NORM_EPS["group"],
-            dtype=jnp.float32,
-            use_fast_variance=False,
-            rngs=rngs,
-        )
+        self.norm = _norms.norm("pairs", features, rngs=rngs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         return nnx.gelu(self.norm(self.dropout(self.conv(x))), approximate=False).astype(self.dtype)
@@ -179,12 +164,8 @@ class EegConvEncoder(nnx.Module):
         self.features = config.out * config.stretches
         self.stretches = config.stretches
         widths = (1, *(config.channels,) * (len(_SIZES) - 1), config.out)
-        self.blocks = nnx.List(
-            [
-                _EegBlock(config, before, after, size, dtype=dtype, rngs=rngs)
-                for before, after, size in zip(widths, widths[1:], _SIZES)
-            ]
-        )
+        block, sizes = partial(_EegBlock, config, dtype=dtype, rngs=rngs), zip(widths, widths[1:], _SIZES)
+        self.blocks = nnx.List([block(*size) for size in sizes])
         kernel, bias = config.start(config.out)
         linear = partial(nnx.Linear, kernel_init=kernel, bias_init=bias, dtype=dtype, rngs=rngs)
         self.readout = linear(config.out, config.out)
@@ -239,12 +220,10 @@ class EegConv:
             if getattr(self, name) % 2:
                 raise ValueError(f"{name} must be even, for group norm of pairs; got {getattr(self, name)}")
         if len(input_shape) not in (1, 2) or min(input_shape) < 1 or tuple(input_shape[1:]) not in ((), (1,)):
-            raise ValueError(
-                f"input_shape of EegConv must be (time,) or (time, 1), one channel per view; got {tuple(input_shape)}"
-            )
-        if positions(input_shape[0]) < self.stretches:
-            raise ValueError(
-                f"stretches must be at most the {positions(input_shape[0])} positions of {input_shape[0]} samples; "
-                f"got {self.stretches}"
-            )
-        return EegConvEncoder(self, input_shape[0], dtype=dtype, rngs=rngs)
+            what = f"(time,) or (time, 1), one channel per view; got {tuple(input_shape)}"
+            raise ValueError(f"input_shape of EegConv must be {what}")
+        time = input_shape[0]
+        if (most := positions(time)) < self.stretches:
+            what = f"at most the {most} positions of {time} samples"
+            raise ValueError(f"stretches must be {what}; got {self.stretches}")
+        return EegConvEncoder(self, time, dtype=dtype, rngs=rngs)

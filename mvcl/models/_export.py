@@ -52,12 +52,8 @@ def export(encoder: nnx.Module, config: EncoderConfig, path: str | os.PathLike[s
             tensors[name.removesuffix("running_mean") + "num_batches_tracked"] = np.zeros((), np.int64)
     assert is_dataclass(config)
     names = "torchvision" if isinstance(config, ResNet) else "timm" if isinstance(config, ViT) else "mvcl"
-    metadata = {
-        "format": "pt",  # expected by PyTorch readers
-        "names": names,
-        "encoder": type(config).__name__,
-        "config": json.dumps(asdict(config)),
-    }
+    metadata = {"format": "pt", "names": names}  # PyTorch's readers expect the format
+    metadata |= {"encoder": type(config).__name__, "config": json.dumps(asdict(config))}
     path = _buckets.path(path)
     try:
         with _files.replacing(path) as temporary:

@@ -34,10 +34,14 @@ _PATCHES: ContextVar[bool] = ContextVar("patches", default=True)
 M = TypeVar("M", bound=nnx.Module)
 
 
+def uniform(bound: float) -> nnx.Initializer:
+    """Uniform in ±bound, whatever the shape."""
+    return lambda key, shape, dtype=jnp.float32, **_: jax.random.uniform(key, shape, dtype, -bound, bound)
+
+
 def torch_bias(inputs: int) -> nnx.Initializer:
     """Uniform in ±1/sqrt(inputs), as the biases of PyTorch's layers; their kernels are `torch_kernel`."""
-    bound = 1 / math.sqrt(inputs)
-    return lambda key, shape, dtype=jnp.float32, **_: jax.random.uniform(key, shape, dtype, -bound, bound)
+    return uniform(1 / math.sqrt(inputs))
 
 
 def check(config: Any, image_shape: Sequence[int] | None = None) -> None:
@@ -63,20 +67,15 @@ def check(config: Any, image_shape: Sequence[int] | None = None) -> None:
         if name == "heads" and config.width % value:
             raise ValueError(f"heads must divide width; got {value} heads for width {config.width}")
     if image_shape is not None and (len(image_shape) != 3 or any(size < 1 for size in image_shape)):
-        raise ValueError(
-            f"input_shape of {type(config).__name__} must be (height, width, channels); got {tuple(image_shape)}; "
-            "use MLP for other inputs"
-        )
+        what = f"(height, width, channels); got {tuple(image_shape)}; use MLP for other inputs"
+        raise ValueError(f"input_shape of {type(config).__name__} must be {what}")
 
 
 @contextmanager
 def xla_convolutions() -> Iterator[None]:
     """Trace convolutions as on an accelerator, so that XLA counts their FLOPs; of a loop it counts one turn."""
-    token = _PATCHES.set(False)
-    try:
+    with _remat.setting(_PATCHES, False):
         yield
-    finally:
-        _PATCHES.reset(token)
 
 
 def convolve(
@@ -91,12 +90,8 @@ def convolve(
     Of few channels, or with a stride, it is the product of patches and a matrix. Otherwise XLA's convolution is fast,
     the gradient of its kernel is not, and is such a product (docs/how_to/devices.md has times).
     """
-    run: Any = partial(
-        jax.lax.conv_general_dilated,
-        window_strides=strides,
-        padding=padding,
-        **options,  # type: ignore[arg-type]
-    )
+    shared: dict[str, Any] = {"window_strides": strides, "padding": padding, **options}
+    run: Any = partial(jax.lax.conv_general_dilated, **shared)
     if jax.default_backend() != "cpu" or not _PATCHES.get() or max(kernel.shape[:-2]) > 3:
         return run(x, kernel)
     if kernel.shape[-2] < _FEW or max(strides) > 1:
@@ -133,9 +128,8 @@ def _of_patches(
         patches = jnp.pad(x.astype(dtype), ((0, 0), *padding, (0, 0)))
         for axis in range(len(sizes), 0, -1):
             size, stride, side = sizes[axis - 1], strides[axis - 1], patches.shape[axis]
-            taps = [
-                jax.lax.slice_in_dim(patches, at, side - size + 1 + at, stride, axis) for at in range(size)
-            ]
+            cut = partial(jax.lax.slice_in_dim, patches, stride=stride, axis=axis)
+            taps = [cut(at, side - size + 1 + at) for at in range(size)]
             # Without the barrier the patches are computed again for each row and column of the product.
             patches = jax.lax.optimization_barrier(jnp.concatenate(taps, axis=-1))
         return (patches.reshape(-1, length) @ flat).reshape(*patches.shape[:-1], features).astype(x.dtype)
@@ -155,35 +149,22 @@ def _of_patches(
 
 
 def conv(
-    channels: int,
-    features: int,
-    size: int,
-    stride: int = 1,
-    *,
-    axes: int = 2,
-    dtype: DTypeLike,
-    rngs: nnx.Rngs,
-    kernel_init: nnx.Initializer = he_fan_out,
-    bias_init: nnx.Initializer = nnx.initializers.zeros,
-    use_bias: bool = False,
+    channels: int, features: int, size: int, stride: int = 1, *, axes: int = 2, **options: Any
 ) -> nnx.Conv:
     """A convolution of as many axes, of one size, padded by size // 2 on every side as in PyTorch.
 
-    "SAME" pads strided convolutions on one side only, so exported weights would compute another function.
+    "SAME" pads strided convolutions on one side only, so exported weights would compute another function. The options
+    are those of `nnx.Conv`, without bias by default.
     """
-    return nnx.Conv(
-        channels,
-        features,
-        (size,) * axes,
-        (stride,) * axes,
-        padding=((size // 2, size // 2),) * axes,
-        use_bias=use_bias,
-        dtype=dtype,
-        kernel_init=kernel_init,
-        bias_init=bias_init,
-        conv_general_dilated=convolve,
-        rngs=rngs,
-    )
+    ours: dict[str, Any] = {"use_bias": False, "kernel_init": he_fan_out, "conv_general_dilated": convolve}
+    padding = ((size // 2, size // 2),) * axes
+    return nnx.Conv(channels, features, (size,) * axes, (stride,) * axes, padding=padding, **ours | options)
+
+
+def rectified(layers: Sequence[Any], x: jax.Array, *, dtype: DTypeLike) -> jax.Array:
+    """ReLU of a convolution and its norm."""
+    conv, norm = layers
+    return nnx.relu(norm(conv(x))).astype(dtype)
 
 
 class DropoutCount(nnx.Variable):
@@ -253,10 +234,9 @@ class Perceptron(nnx.Module):
 
     def __call__(self, x: jax.Array) -> jax.Array:
         if math.prod(x.shape[1:]) != self.inputs:
-            raise ValueError(
-                f"MLP was built for {self.inputs} numbers an example and takes no other size, got {x.shape[1:]}; "
-                "for views of several sizes use a ResNet, a ConvNet or a ViT"
-            )
+            what = f"MLP was built for {self.inputs} numbers an example and takes no other size"
+            how = "for views of several sizes use a ResNet, a ConvNet or a ViT"
+            raise ValueError(f"{what}, got {x.shape[1:]}; {how}")
         x = x.reshape(x.shape[0], -1)
         for index, (linear, norm) in enumerate(zip(self.linears, self.norms), start=1):
             x = linear(x)
@@ -343,20 +323,14 @@ class ConvNetEncoder(nnx.Module):
     def __init__(self, config: "ConvNet", channels: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
         self.dtype = dtype
         self.features = config.widths[-1]
-        convs, norms = [], []
-        for index, width in enumerate(config.widths):
-            stride = 1 if index == 0 else 2
-            convs.append(conv(channels, width, 3, stride, dtype=dtype, rngs=rngs))
+        convs, norms = list[nnx.Conv](), list[Any]()
+        for before, width in pairwise((channels, *config.widths)):
+            convs.append(conv(before, width, 3, 2 if convs else 1, dtype=dtype, rngs=rngs))
             norms.append(_norms.norm(config.norm, width, groups=config.batch_groups, rngs=rngs))
-            channels = width
-        self.convs = nnx.List(convs)
-        self.norms = nnx.List(norms)
+        self.convs, self.norms = nnx.List(convs), nnx.List(norms)
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        def layer(layers: tuple[nnx.Conv, Any], x: jax.Array) -> jax.Array:
-            conv, norm = layers
-            return nnx.relu(norm(conv(x))).astype(self.dtype)
-
+        layer = partial(rectified, dtype=self.dtype)
         x = _remat.in_turn(list(zip(self.convs, self.norms)), x, apply=layer)
         return jnp.mean(x, axis=(1, 2), dtype=jnp.float32)
 

@@ -52,9 +52,8 @@ def as_timm(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     for name in [name for name in found if name.endswith("patch_embed.proj.weight")]:
         found.setdefault(name.removesuffix("weight") + "bias", np.zeros(len(found[name]), np.float32))
     if registers := [name for name in found if "register_token" in name or name.endswith("reg_token")]:
-        raise ValueError(
-            f"the encoder ViT has no registers, and the file has {registers[0]}; take one without"
-        )
+        what = f"the encoder ViT has no registers, and the file has {registers[0]}"
+        raise ValueError(f"{what}; take one without")
     return found
 
 

@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from mvcl.models import _remat
+
 NORM_EPS = {"batch": 1e-5, "group": 1e-5, "layer": 1e-6}
 """What each norm adds to the variance: PyTorch's defaults, and of layer norm that of timm's ViT and MoCo v3's."""
 RUNNING_DECAY = 0.9
@@ -23,11 +25,8 @@ _COUNTED: ContextVar[tuple[int, int] | None] = ContextVar("counted", default=Non
 @contextmanager
 def counted(examples: int, rows: int) -> Iterator[None]:
     """Context in which batch statistics are of the first so many examples of a batch of `rows`."""
-    token = _COUNTED.set((examples, rows))
-    try:
+    with _remat.setting(_COUNTED, (examples, rows)):
         yield
-    finally:
-        _COUNTED.reset(token)
 
 
 class BatchNorm(nnx.BatchNorm):
@@ -62,10 +61,9 @@ def norm(
 
     Otherwise flax would round running statistics to bfloat16. E[x^2] - E[x]^2 would cancel for a large mean.
 
-    batch: under jit with statistics of the global batch, however it is sharded. With more `groups` it is
-    `SplitBatchNorm`. `batch_no_shift` and `batch_plain` have no shift, and no shift and no scale.
-    group (Wu & He 2018): gcd(features, 256) / 8 groups, at least 1, so that two channels at 1x1, in the last stage on a
-    small image, are not normalised to their sign.
+    batch: with more `groups` it is `SplitBatchNorm`. `batch_no_shift` and `batch_plain` have no shift, and no shift and
+    no scale. group (Wu & He 2018): gcd(features, 256) / 8 groups, at least 1, so that two channels at 1x1, in the last
+    stage on a small image, are not normalised to their sign; `pairs`: of two features each.
     """
     if kind == "none":
         return None
@@ -73,9 +71,10 @@ def norm(
     if kind == "layer":
         return nnx.LayerNorm(features, epsilon=NORM_EPS[kind], **shared)
     scale_init = nnx.initializers.zeros_init() if zero_init else nnx.initializers.ones_init()
-    shared |= {"epsilon": NORM_EPS["group" if kind == "group" else "batch"], "scale_init": scale_init}
-    if kind == "group":
-        return nnx.GroupNorm(features, num_groups=max(1, math.gcd(features, 256) // 8), **shared)
+    parts = {"group": max(1, math.gcd(features, 256) // 8), "pairs": features // 2}.get(kind)
+    shared |= {"epsilon": NORM_EPS["group" if parts else "batch"], "scale_init": scale_init}
+    if parts:
+        return nnx.GroupNorm(features, num_groups=parts, **shared)
     shared |= {"momentum": RUNNING_DECAY, "use_scale": kind != "batch_plain", "use_bias": kind == "batch"}
     if groups > 1:
         return SplitBatchNorm(features, groups, strided, **shared)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import jax
 from flax import nnx
@@ -11,6 +11,18 @@ from flax import nnx
 Remat = Literal["none", "blocks", "full"]
 
 _POLICY: ContextVar[tuple[Remat, list[int]]] = ContextVar("remat", default=("none", []))
+
+T = TypeVar("T")
+
+
+@contextmanager
+def setting(variable: ContextVar[T], value: T) -> Iterator[None]:
+    """Context in which a variable has this value."""
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
 
 
 class NoBlocks(ValueError):
@@ -25,16 +37,11 @@ def rematerialised(policy: Remat) -> Iterator[None]:
       NoBlocks: at the end, if a policy but `none` met no network with blocks.
     """
     seen: list[int] = []
-    token = _POLICY.set((policy, seen))
-    try:
+    with setting(_POLICY, (policy, seen)):
         yield
-    finally:
-        _POLICY.reset(token)
     if policy != "none" and not seen:
-        raise NoBlocks(
-            f"train.remat must be none for an encoder that does not pass its blocks to models.in_turn, got {policy}; "
-            "ResNet, ConvNet, ViT, EegConv and Transformer do"
-        )
+        what = "train.remat must be none for an encoder that does not pass its blocks to models.in_turn"
+        raise NoBlocks(f"{what}, got {policy}; ResNet, ConvNet, ViT, EegConv and Transformer do")
 
 
 def call(block: Any, x: jax.Array, *more: Any) -> jax.Array:
@@ -63,11 +70,8 @@ def in_turn(
     seen.append(len(blocks))
 
     def inside(block: Any, x: jax.Array, *more: Any) -> jax.Array:
-        token = _POLICY.set(("blocks" if policy == "full" else "none", seen))
-        try:
+        with setting(_POLICY, ("blocks" if policy == "full" else "none", seen)):
             return apply(block, x, *more)
-        finally:
-            _POLICY.reset(token)
 
     for block in blocks:
         x = apply(block, x, *more) if policy == "none" else nnx.remat(inside)(block, x, *more)

@@ -16,22 +16,16 @@ from jax.typing import DTypeLike
 
 from mvcl.models import _layers, _norms, _remat
 
-_Initializer = Callable[..., jax.Array]  # (key, shape, dtype)
-_ForSizes = Callable[[int, int], _Initializer]  # (inputs, outputs) of a linear map
+_ForSizes = Callable[[int, int], nnx.Initializer]  # (inputs, outputs) of a linear map
 
 
-def _xavier_uniform(inputs: int, outputs: int) -> _Initializer:
+def _xavier_uniform(inputs: int, outputs: int) -> nnx.Initializer:
     """Uniform in ±sqrt(6 / (inputs + outputs)) (Glorot 2010), whatever the shape of the kernel."""
-    bound = math.sqrt(6 / (inputs + outputs))
-
-    def init(key: jax.Array, shape: Sequence[int], dtype: DTypeLike = jnp.float32) -> jax.Array:
-        return jax.random.uniform(key, shape, dtype, -bound, bound)
-
-    return init
+    return _layers.uniform(math.sqrt(6 / (inputs + outputs)))
 
 
 # By name: of the class token, of the patches and of other linear maps.
-_INITIALIZERS: dict[str, tuple[_Initializer, _ForSizes, _ForSizes]] = {
+_INITIALIZERS: dict[str, tuple[nnx.Initializer, _ForSizes, _ForSizes]] = {
     # LeCun's keeps the input's scale for every patch size.
     "trunc_normal": (_layers.small, lambda *_: nnx.initializers.lecun_normal(), lambda *_: _layers.small),
     "xavier_uniform": (nnx.initializers.normal(1e-6), _xavier_uniform, _xavier_uniform),
@@ -76,11 +70,8 @@ _STAND_IN: ContextVar[Callable[..., jax.Array] | None] = ContextVar("attention",
 @contextmanager
 def attention_by(function: Callable[..., jax.Array]) -> Iterator[None]:
     """Trace attention in bfloat16, which an accelerator may fuse, as this function of queries, keys and values."""
-    token = _STAND_IN.set(function)
-    try:
+    with _remat.setting(_STAND_IN, function):
         yield
-    finally:
-        _STAND_IN.reset(token)
 
 
 def attend(
@@ -212,8 +203,7 @@ class ViTEncoder(nnx.Module):
 
     def _positions(self, height: int, width: int) -> jax.Array:
         """(1, 1 + tokens, width): the positions, those of the patches interpolated to the grid of the image."""
-        grid = _grid(self.patch, height, width, "every view")
-        return resized(self.pos_embed[...], self.grid, grid)
+        return resized(self.pos_embed[...], self.grid, _grid(self.patch, height, width, "every view"))
 
 
 @dataclass(frozen=True)
@@ -267,9 +257,8 @@ class TransformerEncoder(nnx.Module):
     def __init__(self, config: "Transformer", time: int, inputs: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
         self.dtype = dtype
         self.features = config.width
-        self.embed = nnx.Linear(
-            inputs, config.width, dtype=dtype, kernel_init=nnx.initializers.lecun_normal(), rngs=rngs
-        )
+        lecun = nnx.initializers.lecun_normal()
+        self.embed = nnx.Linear(inputs, config.width, dtype=dtype, kernel_init=lecun, rngs=rngs)
         self.cls_token = nnx.Param(_layers.small(rngs.params(), (1, 1, config.width), jnp.float32))
         self.pos_embed = nnx.Param(_layers.small(rngs.params(), (1, time, config.width), jnp.float32))
         block = partial(Block, config.width, config.heads, config.dropout, dtype=dtype, rngs=rngs)

@@ -56,14 +56,10 @@ def load_weights(
         with _files.naming(path):
             tensors = _names.as_timm(tensors)
     start, layout = _found(tensors, _layouts(encoder, list(variables)), path, prefix)
-    if (
-        isinstance(encoder, ViTEncoder)
-        and start + "norm_pre.weight" in tensors
-        and "norm_pre.weight" not in variables
-    ):
-        raise ValueError(
-            f"{path} has a norm before the blocks, as CLIP: give the encoder --encoder.pre-norm True"
-        )
+    extra = "norm_pre.weight"
+    if isinstance(encoder, ViTEncoder) and start + extra in tensors and extra not in variables:
+        what = f"{path} has a norm before the blocks, as CLIP"
+        raise ValueError(f"{what}: give the encoder --encoder.pre-norm True")
     for name, variable in variables.items():
         each = [laid_out(part, tensors.pop(start + part), back=True) for part in layout[name]]
         if name == "pos_embed":
@@ -71,10 +67,8 @@ def load_weights(
         new.append((variable, value := each[0] if len(each) == 1 else np.stack(each)))
         if value.shape != variable.shape:
             images = "; its images had another size" if name.endswith("pos_embed") else ""
-            raise ValueError(
-                f"{start}{layout[name][0]} in {path} must have the encoder's shape {variable.shape}; got {value.shape} "
-                f"(in flax's layout){images}"
-            )
+            what = f"{start}{layout[name][0]} in {path} must have the encoder's shape {variable.shape}"
+            raise ValueError(f"{what}; got {value.shape} (in flax's layout){images}")
     if head is not None and named_variables(head):
         new += _of_head(head, tensors, start, path)
     for variable, value in new:  # only after all checks
@@ -96,6 +90,7 @@ def _layouts(encoder: nnx.Module, names: list[str]) -> list[Layout]:
 
 def _found(tensors: Tensors, layouts: list[Layout], path: File, prefix: str | None) -> tuple[str, Layout]:
     """What stands before an encoder's names in a file, and which they are."""
+    wanted = f"path must have this encoder's weights; {path}"
     parts_of = [{part for parts in layout.values() for part in parts} for layout in layouts]
     fits: dict[str, int] = {}
     near = (0, "", 0)
@@ -106,11 +101,8 @@ def _found(tensors: Tensors, layouts: list[Layout], path: File, prefix: str | No
     if not fits:
         _, start, i = near
         lacking = sorted(part for part in parts_of[i] if start + part not in tensors)
-        raise ValueError(
-            f"path must have this encoder's weights; {path} lacks {lacking[:5]}"
-            + f" after {start}" * bool(start)
-            + f" and has {sorted(tensors)[:5]}"
-        )
+        after = f" after {start}" if start else ""
+        raise ValueError(f"{wanted} lacks {lacking[:5]}{after} and has {sorted(tensors)[:5]}")
     end = (prefix or "").strip(".")
     found = [start for start in fits if prefix is None or start.strip(".") == end]
     found = found or [start for start in fits if start.endswith(f".{end}.")]
@@ -120,12 +112,9 @@ def _found(tensors: Tensors, layouts: list[Layout], path: File, prefix: str | No
     (start,) = found
     parts = parts_of[fits[start]] | {"num_batches_tracked"}
     layers = tuple(start + part.partition(".")[0] + "." for part in parts)
-    if more := [
-        n
-        for n in tensors
-        if n.startswith(layers) and not {n.removeprefix(start), n.rpartition(".")[2]} & parts
-    ]:
-        raise ValueError(f"path must have this encoder's weights; {path} has {more[:5]} too")
+    ours = [name for name in tensors if name.startswith(layers)]
+    if more := [n for n in ours if not {n.removeprefix(start), n.rpartition(".")[2]} & parts]:
+        raise ValueError(f"{wanted} has {more[:5]} too")
     return start, layouts[fits[start]]
 
 
@@ -177,9 +166,8 @@ def _read(path: File) -> Tensors:
         first = file.read(9)
     if first[:1] == b"\x80" and first[8:] != b"{":  # a pickle, and no header of safetensors
         convert = f"import torch; torch.save(torch.load('{path}', map_location='cpu'), '{path}.pt')"
-        raise ValueError(
-            f'{path} is of PyTorch before 1.6; where PyTorch is, convert it: python -c "{convert}"'
-        )
+        how = f'where PyTorch is, convert it: python -c "{convert}"'
+        raise ValueError(f"{path} is of PyTorch before 1.6; {how}")
     from safetensors.numpy import load_file
 
     with _files.reading(path, "safetensors file"):  # it checks sizes against the file's before it reads

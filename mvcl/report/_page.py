@@ -36,9 +36,8 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> Path:
     runs = [read_run(_buckets.path(path)) for path in track(run_dirs, "reading runs", len(run_dirs), "runs")]
     paths, names, several = [run.path for run in runs], [], len(runs) > 1
     parts = [str(path if _buckets.is_remote(path) else path.resolve()).split("/") for path in paths]
-    for path, own in zip(
-        paths, parts
-    ):  # of a path as many parts as tell it from the others; one given twice is whole
+    # Of a path as many parts as tell it from the others; one given twice is whole.
+    for path, own in zip(paths, parts):
         ends = (own[-last:] for last in range(1, len(own)))
         unique = (end for end in ends if [of[-len(end) :] for of in parts].count(end) == 1)
         names.append("/".join(next(unique, [str(path)])))

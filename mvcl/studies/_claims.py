@@ -63,16 +63,13 @@ class Claim(abc.ABC):
     def about(self, study: Study) -> list[list[Compared]]:
         """Comparisons that have to hold, each followed by its steps, none of which may be refuted; a claim has one."""
 
-    def _holds(self, of: Interval) -> bool:
-        return of.low > 0
-
-    def _refuted(self, of: Interval) -> bool:
-        return of.high < 0
+    def _sign(self, of: Interval) -> int:
+        """1: the comparison holds, -1: it does not, 0: its interval says neither."""
+        return 1 if of.low > 0 else -1 if of.high < 0 else 0
 
     def _answer(self, margin: float, of: Interval) -> str:
-        """Of one interval: equal is what has no sign, or is neither inside nor outside a range."""
-        if self._holds(of) or self._refuted(of):
-            return HOLDS if self._holds(of) else REFUTED
+        if sign := self._sign(of):
+            return HOLDS if sign > 0 else REFUTED
         return EQUAL if max(-of.low, of.high) <= margin else OPEN
 
     def judge(self, found: Found) -> Verdict:
@@ -128,7 +125,7 @@ class Claim(abc.ABC):
         each = ([{0: c.printed[m]} if m in c.printed else {} for c in cells] for cells in compared)
         printed = list(map(_combined, each))
         every = map(itertools.chain.from_iterable, (values, printed))
-        here, there = ([self._holds(Interval(v, v, v, 1)) for v in each] for each in every)
+        here, there = ([self._sign(Interval(v, v, v, 1)) > 0 for v in each] for each in every)
         text = f"one seed: as claimed in {sum(here)} of {len(here)} comparisons"
         return [f"{text}, in print in {sum(there)} of {len(there)}" if there else text]
 
@@ -177,11 +174,8 @@ class Trend(Claim):
         steps = [[(b, a) for a, b in itertools.pairwise(line)] if len(line) > 2 else [] for line in lines]
         return [[(line[-1], line[0]), *of] for line, of in zip(lines, steps)]
 
-    def _holds(self, of: Interval) -> bool:
-        return super()._holds(of) if self.rises else super()._refuted(of)
-
-    def _refuted(self, of: Interval) -> bool:
-        return super()._refuted(of) if self.rises else super()._holds(of)
+    def _sign(self, of: Interval) -> int:
+        return super()._sign(of) if self.rises else -super()._sign(of)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,11 +203,10 @@ class Within(Claim):
     def about(self, study: Study) -> list[list[Compared]]:
         return _pairs(study, self) if self.than else [[(cell,)] for cell in select(study, self.cells)]
 
-    def _holds(self, of: Interval) -> bool:
-        return self.low <= of.low and of.high <= self.high
-
-    def _refuted(self, of: Interval) -> bool:
-        return of.high < self.low or of.low > self.high
+    def _sign(self, of: Interval) -> int:
+        if self.low <= of.low and of.high <= self.high:
+            return 1
+        return -1 if of.high < self.low or of.low > self.high else 0
 
 
 def _enough(values: Sequence[float], level: float, does: Callable[[Interval], bool]) -> int:

@@ -129,8 +129,8 @@ def _not_trained(cell: dict[str, Any], study: Study) -> list[str]:
 
 
 def _at_chance(values: Mapping[int, Values]) -> bool:
-    """Whether the mean loss of the last epoch is less than 1% below the chance level, as `training.train` warns; of runs
-    that log no level, whether it differs by less than 1% from that of the first epoch."""
+    """Whether the mean loss of the last epoch is less than 1% below the chance level, as `training.train` warns, or, of
+    runs that log no level, differs by less than 1% from that of the first epoch."""
     columns = ["loss", "below chance", "loss, first epoch"]
     last, below, first = pd.DataFrame([*values.values()]).reindex(columns=columns).astype(float).mean()
     if math.isfinite(below):

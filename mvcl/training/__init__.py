@@ -14,13 +14,7 @@ if TYPE_CHECKING:
     from mvcl.training._geometry import RunGeometry, decompose, embed, geometry
     from mvcl.training._memory import memory_table
     from mvcl.training._optimizers import AdamW, Lars, Optimizer, Sgd
-    from mvcl.training._processes import (
-        Interrupted,
-        LostProcess,
-        compilation_cache,
-        handling,
-        join,
-    )
+    from mvcl.training._processes import Interrupted, LostProcess, compilation_cache, handling, join
     from mvcl.training._program import Program, build
     from mvcl.training._run import Run, one_encoder, open_run, open_weights, prepare
     from mvcl.training._serialise import (

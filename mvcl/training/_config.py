@@ -208,32 +208,28 @@ def check(config: Config) -> Config:
 
 
 def suited_to(config: Config, outline: Outline) -> Config:
-    """The config, checked, as data and devices fix it.
+    """The config, checked, as the data fix it.
 
     The number of views is that of the data, if they have one; a batch is at most as large as the data; a policy of size
-    0 and `models.ByShape` follow the images; and views.strategy=fixed rounds n so that it divides over the devices.
-    `ValueError` if a field is invalid, or a policy normalises other channels than the images have.
+    0 and `models.ByShape` follow the images. `ValueError` if a field is invalid, or a policy normalises other channels
+    than the images have.
     """
-    spec, train, policy = outline.spec, config.train, config.views.policy
-    k, channels = spec.views, spec.channels
-    if config.views.strategy == "growing" and train.batch_size > outline.examples:
-        train = dataclasses.replace(train, batch_size=outline.examples)
-        config = dataclasses.replace(config, train=train)
-    if k is not None:
-        config = dataclasses.replace(config, views=dataclasses.replace(config.views, k=k))
+    spec, views, train, policy = outline.spec, config.views, config.train, config.views.policy
+    if views.strategy == "growing":
+        train = dataclasses.replace(train, batch_size=min(train.batch_size, outline.examples))
     if not spec.given and policy.image_size == 0:
         side = min(outline.side or 224, 224)
         blur = policy.blur_probability if side > models.SMALL else 0.0
         policy = dataclasses.replace(policy, image_size=side, blur_probability=blur)
-        config = dataclasses.replace(config, views=dataclasses.replace(config.views, policy=policy))
+    views = dataclasses.replace(views, policy=policy, k=views.k if spec.views is None else spec.views)
+    config = dataclasses.replace(config, views=views, train=train)
     if not spec.given and isinstance(config.encoder, models.ByShape):
         side = config.policies[0].image_size
-        config = dataclasses.replace(config, encoder=config.encoder.of((side, side, channels)))
+        config = dataclasses.replace(config, encoder=config.encoder.of((side, side, spec.channels)))
     for policy in () if spec.given else config.policies:
         numbers = max(len(policy.mean), len(policy.std))
-        if numbers not in (1, channels):
-            what = f"views.policy normalises {numbers} channels and the images have {channels}"
+        if numbers not in (1, spec.channels):
+            what = f"views.policy normalises {numbers} channels and the images have {spec.channels}"
             use = "--views.policy.mean and --views.policy.std 0.5, or 0 and 1 for none"
             raise ValueError(f"{what}; use {use}")
-    check(config)
-    return config
+    return check(config)

@@ -80,8 +80,7 @@ def outlined(config: Config) -> tuple[Config, data.Outline, str, bool]:
         what = f"{known.examples:,} training examples are assumed" if known else guessed
         assumed, counted = f"the data are missing ({error}): {what}", known is not None
         # The assumed length of an epoch affects schedules, not the cost of a step.
-        guess = data.Outline(1000 * config.examples, 1000, data.ExampleSpec(((None, None, 3),)))
-        outline = known or guess
+        outline = known or data.Outline(1000 * config.examples, 1000, data.ExampleSpec(((None, None, 3),)))
     return suited_to(config, outline), outline, assumed, counted
 
 

@@ -123,8 +123,7 @@ class Encoder:
             size = min(1 << (len(split) - 1).bit_length(), size)
         config = replace_at(run.config, ("evaluation", "batch_size"), size)
         run = dataclasses.replace(run, config=config, splits={"given": split})
-        reading = data.Reading(0)
-        return _evaluate.encode_readable(run, state, reading, "encoder", ("given",))[0]["given"]
+        return _evaluate.encode_readable(run, state, data.Reading(0), splits=("given",))[0]["given"]
 
 
 def _of_files(files: dict[str, bytes]) -> Encoder:

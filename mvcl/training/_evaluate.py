@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.tree_util import Partial
 
 from mvcl import _files, _progress, augment, data, evaluation
 from mvcl.training import _program, _serialise
@@ -139,9 +140,7 @@ def encode_readable(
     names the encoder in reports; None encodes the splits that the evaluation needs. The head's output of a split, if
     the evaluation needs that too, is `SPLIT, head`.
     """
-    apply = jax.tree_util.Partial(run.program.rows)
-    if state is not None:
-        apply = jax.tree_util.Partial(run.program.apply, state)
+    apply = run.program.rows if state is None else Partial(run.program.apply, state)
     features, readable = {}, dict(run.splits)
     for name in splits or ():
         check_split(run, name)
@@ -225,7 +224,7 @@ def augmented(
         first = {"images": jnp.asarray(views)[:, 0]}
         return program.learner.features(*_program.evaluated(state), first, options.features)
 
-    apply = jax.tree_util.Partial(features, state)
+    apply = Partial(features, state)
     stream = data.batches(
         whole,
         batch_size=batch_size,

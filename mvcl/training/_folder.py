@@ -69,8 +69,7 @@ def claim(workdir: Path, config: Config, splits: Mapping[str, data.Split]) -> No
             file.unlink(missing_ok=True)
     elif not path.is_file():
         there = workdir.iterdir() if workdir.is_dir() else ()  # a new folder in a bucket is not there yet
-        unexpected = sorted(p.name for p in there if not p.name.startswith("."))
-        if unexpected:
+        if unexpected := sorted(p.name for p in there if not p.name.startswith(".")):
             some = ", ".join(unexpected[:3])
             raise ValueError(f"--workdir {workdir} has files ({some}) but no run; choose an empty folder")
     train = splits["train"]

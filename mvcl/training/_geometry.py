@@ -167,8 +167,6 @@ def of_views(
     once. Vectors of missing views are zero. `rows`: only these of the split.
     """
     spec, learner, k = run.splits[split].spec, run.program.learner, run.config.views.k
-    if not spec.given and len(spec.shapes) > 1:
-        raise ValueError(f"--views draws views of one image, got examples of {len(spec.shapes)} arrays")
     if not learner.one_encoder and views != k:
         raise ValueError(f"--views must be {k}, since each view has an encoder of its own; got {views}")
     policies = [run.config.policies[view % k] for view in range(0 if spec.given else views)]
@@ -194,8 +192,7 @@ def of_views(
     def joined(params: Any, statistics: Any, inputs: Any) -> jax.Array:
         return jnp.concatenate(each(params, statistics, *inputs), axis=1)
 
-    crop = None if spec.given else host_crop(run, policies, seed)
-    what = f"encoding the views of {split}"
+    crop, what = host_crop(run, policies, seed), f"encoding the views of {split}"
     stream, options = _evaluate.in_order(run, split, what, reading, crop=crop, rows=rows)
     batches = ({"inputs": (b["inputs"], b["index"]), "index": b["index"]} for b in stream)
     variables, first = _program.evaluated(state), next(batches)
@@ -284,7 +281,7 @@ def _features(
         if len(found["encoder"]) != len(names):
             raise ValueError(f"method {type(run.config.method).__name__} has no features of each view")
         return dict(zip(chosen, found["encoder"]))
-    apply: Any = jax.tree_util.Partial(run.program.rows)
+    apply: Any = run.program.rows
     widths = [math.prod(shape) for shape in run.outline.spec.view_shapes]
     if state is not None and fuse is not None:
         chosen = evaluation.subsets(names)

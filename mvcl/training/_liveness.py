@@ -155,9 +155,7 @@ def _own(eqn: Any) -> tuple[int, tuple[Trace, ...], int, int]:
         return count * math.prod(kernel) // outputs // math.prod(params["lhs_dilation"]), (), 1, 0
     if name == "fused_attention":  # forward two products of every pair of tokens, backward five
         return count * eqn.invars[0].aval.shape[1] * (2 if len(eqn.outvars) == 2 else 5), (), 1, 0
-    if (
-        name == "select_and_scatter_add"
-    ):  # of max-pooling, in which XLA keeps six arrays of its input and indices
+    if name == "select_and_scatter_add":  # of max-pooling: XLA keeps six arrays of its input and indices
         source, operand = (math.prod(var.aval.shape) for var in eqn.invars)
         return 0, (), 1, 4 * (6 * operand + 4 * source)
     return 0, (), 1, 0

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from contextlib import suppress
 from functools import partial
 from typing import Any, get_args
 
@@ -14,6 +15,7 @@ from jax.sharding import AbstractMesh, AxisType, PartitionSpec
 from mvcl import data, losses, methods, models
 from mvcl.training import _config, _cost, _liveness, _optimizers, _program, _sharding
 from mvcl.training._config import Config
+from mvcl.training._serialise import replace_at
 
 POLICIES: tuple[models.Remat, ...] = get_args(models.Remat)
 USABLE = 0.9
@@ -27,8 +29,6 @@ _BATCHES = 3  # on a device: one in use, two prefetched
 class Memory:
     """Bytes on one device, and the FLOPs of its products and convolutions."""
 
-    devices: int
-    policy: str
     parameters: float  # with those of a momentum encoder, a moving average, statistics and a queue
     optimizer: float
     batch: float
@@ -78,10 +78,7 @@ class Model:
             cut = _sharding.microbatches(microbatch, rows, one)
         objective = _objective(config, self.learner, devices)
         step = _program.step_of(local, 1000, self.learner, self.rule, objective, draw, cut)
-        counts = {
-            "step": jax.ShapeDtypeStruct((), jnp.int32),
-            "seed": jax.ShapeDtypeStruct((), jnp.uint32),
-        }
+        counts = {"step": jax.ShapeDtypeStruct((), jnp.int32), "seed": jax.ShapeDtypeStruct((), jnp.uint32)}
         batch = _cost.batch_of(local, self.outline, rows)
         self.example = _bytes(batch) / rows
         with models.xla_convolutions(), models.attention_by(_attention):
@@ -90,7 +87,7 @@ class Model:
 
     def on(self, devices: int) -> Memory:
         """On so many devices; `ValueError` if the batch does not divide over them."""
-        n, group, policy = self.config.examples, self.config.train.group, self.config.train.remat
+        n, group = self.config.examples, self.config.train.group
         rows = -(-n // devices)
         if devices > n or (group is not None and (n % devices or rows % group)):
             of = "" if group is None else f" in groups of {group}"
@@ -104,16 +101,15 @@ class Model:
             self.found[rows, devices] = trace.peak(scale), trace.flops(scale)
         temporaries, flops = self.found[rows, devices]
         batch = _BATCHES * rows * self.example
-        return Memory(devices, policy, kept, moments, batch, temporaries + gathered, flops)
+        return Memory(kept, moments, batch, temporaries + gathered, flops)
 
 
 def models_of(config: Config, outline: data.Outline, platform: str = "gpu") -> dict[str, Model]:
     """The model of each policy that the encoder has."""
     found: dict[str, Model] = {}
     for policy in POLICIES:
-        train = dataclasses.replace(config.train, remat=policy)
         try:
-            found[policy] = Model(dataclasses.replace(config, train=train), outline, platform)
+            found[policy] = Model(replace_at(config, ("train", "remat"), policy), outline, platform)
         except models.NoBlocks:
             break
     return found
@@ -121,14 +117,9 @@ def models_of(config: Config, outline: data.Outline, platform: str = "gpu") -> d
 
 def fewest(model: Model, capacity: float) -> int | None:
     """The smallest power of 2 of devices of so many bytes on which a step runs; None if there is none."""
-    devices = 1
-    while devices <= MOST_DEVICES:
-        try:
-            if model.on(devices).total <= USABLE * capacity:
-                return devices
-        except ValueError:
-            return None
-        devices *= 2
+    sizes = (1 << power for power in range(MOST_DEVICES.bit_length()))
+    with suppress(ValueError):  # the batch divides over no more devices
+        return next((devices for devices in sizes if model.on(devices).total <= USABLE * capacity), None)
     return None
 
 
@@ -147,9 +138,8 @@ def memory_table(config: Config, devices: int) -> str:
     widths = [max(map(len, column)) for column in zip(*rows)]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths)) for row in rows]
     head = f"GB of each of {devices} devices, {-(-config.examples // devices)} examples each, in the precision of a GPU"
-    tail = (
-        f"The last columns are the fewest devices, a power of 2, of which a step takes at most {USABLE:.0%}."
-    )
+    fewest_devices = "The last columns are the fewest devices, a power of 2"
+    tail = f"{fewest_devices}, of which a step takes at most {USABLE:.0%}."
     return "\n".join([head, *lines, tail, *([f"  {assumed}"] if assumed else [])])
 
 
@@ -158,10 +148,7 @@ def warning(run: Any) -> str:
     config, outline, mesh = run.config, run.outline, run.program.mesh
     device = mesh.devices.flat[0]
     limit = (device.memory_stats() or {}).get("bytes_limit") if device.platform != "cpu" else None
-    if limit is None:
-        return ""
-    needs = Model(config, outline, device.platform).on(mesh.size).total
-    if needs <= limit:
+    if limit is None or (needs := Model(config, outline, device.platform).on(mesh.size).total) <= limit:
         return ""
     what = f"a step needs about {needs / 1e9:.1f} GB of each device, which has {limit / 1e9:.1f}"
     for policy, model in models_of(config, outline, device.platform).items():
@@ -190,14 +177,11 @@ def _objective(config: Config, learner: methods.Learner, devices: int) -> method
         def local(z: jax.Array, extra: dict[str, jax.Array]) -> tuple[jax.Array, methods.Measures]:
             return of_views(z, axis_name="data", **extra)
 
-        specs = _split(z.ndim - 2), {name: _split(axis) for name, axis in places.items()}
+        along = partial(_sharding.along, devices="data")
+        specs = along(z.ndim - 2), {name: along(axis) for name, axis in places.items()}
         return jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=PartitionSpec())(z, extra)
 
     return objective
-
-
-def _split(axis: int | None) -> PartitionSpec:
-    return PartitionSpec() if axis is None else PartitionSpec(*(None,) * axis, "data")
 
 
 def _repeated(x: jax.Array, axis: int | None, devices: int) -> jax.Array:

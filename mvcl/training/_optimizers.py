@@ -215,9 +215,8 @@ def restart(rule: Rule, state: dict[str, Any], parts: tuple[str, ...]) -> dict[s
     def renewed(new: Any, old: Any) -> Any:
         if not by_part(old):
             return old
-        both = {name: (new.inner_states[name], old.inner_states[name]) for name in parts}
         keep = partial(jax.tree.map, lambda n, o: o if is_schedule(o) else n, is_leaf=is_schedule)
-        inner = {name: keep(*of) for name, of in both.items()}
+        inner = {name: keep(new.inner_states[name], old.inner_states[name]) for name in parts}
         return old._replace(inner_states={**old.inner_states, **inner})
 
     return state | {"opt": jax.tree.map(renewed, rule.init(state["params"]), state["opt"], is_leaf=by_part)}

@@ -101,10 +101,8 @@ def losses_named(workdir: Path) -> Iterator[None]:
         cause: BaseException | None = error
         while cause is not None:
             if isinstance(cause, jax.errors.JaxRuntimeError) and _SIGNS_OF_LOSS.search(str(cause)):
-                this = f"process {jax.process_index()} of {jax.process_count()}"
-                what = (
-                    f"another process of this run has ended; {this} stops. See the last lines of the others"
-                )
+                this = f"process {jax.process_index()} of {jax.process_count()} stops"
+                what = f"another process of this run has ended; {this}. See the last lines of the others"
                 how = f"repeat the command on all hosts to resume {workdir} from its newest checkpoint"
                 raise LostProcess(f"{what}; {how}") from error
             cause = cause.__cause__ or cause.__context__

@@ -86,16 +86,13 @@ def build(config: Config, outline: data.Outline) -> Program:
         checkpoint=_config.Checkpoint(),
         evaluation=Classification(features=protocol.features, knn_head=both),
     )
+    built: Any = _built
     try:
         hash((read, outline))
     except TypeError:  # a field of the user's own, such as a dict
-        program = _built.__wrapped__(read, outline, mesh)
-    else:
-        program = _built(read, outline, mesh)
-    init: Any = program.init
-    draw: Any = program.views
-    seed = np.uint32(config.train.seed % 2**32)
-    return dataclasses.replace(program, init=partial(init, seed), views=partial(draw, seed))
+        built = _built.__wrapped__
+    program, seed = built(read, outline, mesh), np.uint32(config.train.seed % 2**32)
+    return dataclasses.replace(program, init=partial(program.init, seed), views=partial(program.views, seed))
 
 
 @lru_cache(maxsize=2)
@@ -116,8 +113,7 @@ def _built(config: Config, outline: data.Outline, mesh: Mesh) -> Program:
     takes = losses.takes(config.objective)
     of_views = losses.of_views(config.objective, config.views.global_views)
     of_views = partial(of_views, **learner.objective_options)
-    alone = mesh.size == 1 and train.group is None
-    objective = of_views if alone else _sharding.sharded(of_views, takes, mesh, train.group)
+    objective = _sharding.sharded(of_views, takes, mesh, train.group)
 
     def init(seed: jax.Array) -> State:
         params, statistics = learner.init(jax.random.key(seed))
@@ -150,7 +146,7 @@ def _built(config: Config, outline: data.Outline, mesh: Mesh) -> Program:
             step,
             donate_argnums=0,
             out_shardings=(sharding, replicated),
-            compiler_options=_REMAT if train.remat != "none" and platform == "cpu" else None,
+            compiler_options=cpu_options(train.remat != "none") if platform == "cpu" else None,
         ),
         views=jax.jit(draw),
         apply=apply,

@@ -172,11 +172,12 @@ def open_weights(config: Config, path: Path, prefix: str | None = None) -> tuple
             digest = hashlib.file_digest(file, "sha256").hexdigest()
     state |= {"params": nnx.state(net, nnx.Param)} | ({} if sem else {"statistics": learner.statistics(net)})
     run = dataclasses.replace(run, weights=f"{path.name} {found}* sha256 {digest}")
-    return run, _placed(run.program, state)
+    return run, sharded_as(state, run.program.abstract_state)
 
 
-def _placed(program: _program.Program, state: _program.State) -> _program.State:
-    return jax.tree.map(lambda x, like: jax.device_put(x, like.sharding), state, program.abstract_state)
+def sharded_as(arrays: Any, like: Any) -> Any:
+    """A tree of arrays with the shardings of another."""
+    return jax.tree.map(lambda x, of: jax.device_put(x, of.sharding), arrays, like)
 
 
 def one_encoder(run: Run, state: _program.State) -> Any:
@@ -204,18 +205,16 @@ def with_initial(run: Run, state: _program.State) -> _program.State:
     params, statistics = run.program.learner.start_from(state["params"], state["statistics"], encoder)
     new = {**state, "params": params, "statistics": statistics}
     new |= {"ema": jax.tree.map(jnp.copy, params)} if "ema" in state else {}
-    return _placed(run.program, new)
+    return sharded_as(new, run.program.abstract_state)
 
 
 def host_crop(run: Run, policies: Sequence[augment.Policy] | None = None, seed: int = 0) -> data.Crop | None:
     """Host crops of images of different sizes, by default by the evaluation's policy; None if the device crops."""
-    used = [_program.evaluation_policy(run.config, None)] if policies is None else policies
-
-    def crop(images: Sequence[Any], epoch: int, row: int) -> data.Example:
-        return augment.host_crop(images, used, seed, epoch, row)
-
     spec = run.outline.spec
-    return None if spec.given or spec.image_shape is not None else crop
+    used = [_program.evaluation_policy(run.config, None)] if policies is None else policies
+    if spec.given or spec.image_shape is not None:
+        return None
+    return lambda images, epoch, row: augment.host_crop(images, used, seed, epoch, row)
 
 
 def batches(

@@ -21,7 +21,7 @@ from mvcl.training._evaluate import Table
 from mvcl.training._folder import Checkpoints
 from mvcl.training._processes import Interrupted, Stop
 from mvcl.training._program import State
-from mvcl.training._run import Run, with_initial
+from mvcl.training._run import Run, sharded_as, with_initial
 
 # Phases of the clock that a logged row tells: the time between two rows without saving and evaluating.
 _PHASES = {"seconds_data": "data", "seconds_step": "training", "seconds_log": "logging"}
@@ -145,11 +145,10 @@ class Log:
 
     def _warn(self, values: dict[str, Any]) -> None:
         chance, rank = values.get("chance", math.inf), values["effective_rank"]
-        unconverged = values.get("solver_unconverged", 0) > 0 or "solver" in self._signs
         signs = {
             "chance": math.isfinite(chance) and values["loss"] > chance - 0.01 * (1 + abs(chance)),
             "rank": rank < 1.5,
-            "solver": unconverged,  # once
+            "solver": values.get("solver_unconverged", 0) > 0 or "solver" in self._signs,  # once
         }
         self._signs = {name: self._signs.get(name, 0) + 1 for name, holds in signs.items() if holds}
         if self._signs.get("chance") == _PATIENCE:
@@ -306,8 +305,7 @@ class Session:
                 try:
                     self._page()
                 except Exception as error:  # a run must not end for its page
-                    what = f"{type(error).__name__}: {error}"
-                    _progress.line(f"warning: the report was not written: {what}")
+                    _progress.line(f"warning: the report was not written: {type(error).__name__}: {error}")
 
     def evaluate(self) -> Table:
         """The table of the last state; a stop signal raises `Interrupted`, and the finished rows are kept."""
@@ -345,8 +343,7 @@ class Session:
                 _files.append(self.workdir / "refresh.jsonl", json.dumps(row) + "\n")
                 self.log.scores(self.step, agreement)
             if not last:
-                like = program.abstract_state["statistics"]
-                new = jax.tree.map(lambda x, like: jax.device_put(x, like.sharding), new, like)
+                new = sharded_as(new, program.abstract_state["statistics"])
                 self.state = {**self.state, "statistics": new}
         if not last and (parts := learner.restarts(self.step, epoch)):
             self.state = program.restart(self.state, parts)

@@ -49,14 +49,15 @@ def sharded(of_views: methods.OfViews, takes: losses.Takes, mesh: Mesh, group: i
             places["mask"] = 1
             z = _padded(z, z.ndim - 2, more)
             extra = {name: _padded(x, places[name], more) for name, x in extra.items()}
-        specs = {name: by(axis) for name, axis in places.items()}
-        in_specs = (by(z.ndim - 2), specs)
+        in_specs = along(z.ndim - 2, axes), {name: along(axis, axes) for name, axis in places.items()}
         return jax.shard_map(local, mesh=mesh, in_specs=in_specs, out_specs=whole)(z, extra)
 
-    def by(axis: int | None) -> PartitionSpec:
-        return whole if axis is None else PartitionSpec(*(None,) * axis, axes)
-
     return split
+
+
+def along(axis: int | None, devices: Any) -> PartitionSpec:
+    """An axis of an array over these mesh axes; None: every device has the whole array."""
+    return PartitionSpec() if axis is None else PartitionSpec(*(None,) * axis, devices)
 
 
 def _padded(x: jax.Array, axis: int | None, more: int) -> jax.Array:

@@ -102,8 +102,7 @@ def loop(session: Session, hooks: list[Hook]) -> None:
     session.measure(session.due())
     pending: list[dict[str, jax.Array]] = []  # values of the steps that are not known to be finite
     with clock.phase("compiling"), _progress.during("compiling the chance level"):
-        level = program.chance if session.step < program.steps else None
-        chance = {} if level is None else {"chance": level()}
+        chance = {"chance": program.chance()} if program.chance and session.step < program.steps else {}
     doing = "compiling"
     if session.step < program.steps and jax.default_backend() != "cpu":
         from mvcl.training import _memory

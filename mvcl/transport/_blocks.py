@@ -132,10 +132,8 @@ def cost_block(costs: Geometry, tiles: Tiles) -> jax.Array:
 def tile_sum(matrices: Geometry | None, vectors: Vectors | None, tiles: Tiles) -> jax.Array:
     """Sum over a block of the vectors of its views and the matrices of its pairs of views, broadcast."""
     views = list(tiles)
-    terms = []
-    if vectors is not None:
-        for axis, view in enumerate(views):
-            terms.append(place(lax.dynamic_slice_in_dim(vectors[view], *tiles[view]), (axis,), len(views)))
+    cuts = [lax.dynamic_slice_in_dim(vectors[view], *tiles[view]) for view in views] if vectors else []
+    terms = [place(cut, (axis,), len(views)) for axis, cut in enumerate(cuts)]
     if matrices is not None:
         for first, second in itertools.combinations(range(len(views)), 2):
             (start, size), (other_start, other_size) = tiles[views[first]], tiles[views[second]]

@@ -14,16 +14,10 @@ so that the joint marginal of the fixed views is `S[t] = w[t] sum_j (U R)[t, j] 
 b in the group, `S[t, j] = w U R V` before the sum over j. The `Way` says in which numbers:
 
 *Kernels.* `K_lm = exp(-(C_lm - min C_lm) / ε)` is made once for all passes; u, v and R are products of its rows. With
-`spread` the largest `(max C_lm - min C_lm) / ε` the sum is at least `exp(-(2k - 3) spread)`. What underflows is lost, a
-relative `n² tiny exp((2k - 3) spread)`: for `(2k - 3) spread = 0.7 log(1/tiny)`, 61 in float32, under 1e-6 at n = 512.
+`spread` the largest `(max C_lm - min C_lm) / ε`, a relative `n² tiny exp((2k - 3) spread)` underflows.
 
 *Rows.* Every row of U and V is divided by its largest entry and every column of R likewise; the divisors go to the
-logarithm of w. A spread of 61 is allowed. A pass takes 2 n^(k-1) exponentials.
-
-*Elementwise* (any other case): logarithms of all n^k entries, a block at a time, added by log-sum-exp.
-
-**Points that are not there.** A point of weight 0 has the potential `-inf`; here its `F` is the finite `ABSENT`. Every
-view has a point of positive weight, so that the largest entry of a row belongs to a point that is there.
+logarithm of w. *Elementwise* (any other case): logarithms of all entries, a block at a time, added by log-sum-exp.
 """
 
 import dataclasses
@@ -38,24 +32,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from mvcl import _numerics
+from mvcl.transport import _blocks as blocks
 from mvcl.transport import _tree
-from mvcl.transport._blocks import (
-    Tiles,
-    Vectors,
-    Way,
-    Work,
-    any_way,
-    block_count,
-    block_sizes,
-    default_work,
-    exponent_block,
-    logsumexp,
-    over_blocks,
-    row_count,
-    row_offset,
-    tile_sum,
-    tiles_at,
-)
+from mvcl.transport._blocks import Tiles, Vectors, Way, Work
 from mvcl.transport._costs import pairs, place
 from mvcl.transport._geometry import Geometry
 
@@ -63,7 +42,8 @@ Block = Callable[[Tiles], jax.Array]
 # u (t, n_a), r (n_a, n_b) and v (t, n_b) of a block, and the logarithm, () or (t,), of what they leave out.
 Factors = Callable[[Tiles], tuple[jax.Array, jax.Array, jax.Array, jax.Array]]
 
-# Stands for a scaled potential of -inf: exp(ABSENT) is 0, and k of them added are still finite.
+# Stands for a scaled potential of -inf, that of a point of weight 0: exp(ABSENT) is 0, and k of them added are still
+# finite. Every view has a point of positive weight, so that the largest entry of a row is of a point that is there.
 ABSENT = -1e30
 
 
@@ -112,36 +92,36 @@ def log_joint(
         summed = tuple(range(len(group), len(shape)))
 
         def elementwise(tiles: Tiles) -> jax.Array:
-            return logsumexp(exponent_block(costs, scaled, epsilon, tiles), axis=summed)
+            return blocks.logsumexp(blocks.exponent_block(costs, scaled, epsilon, tiles), axis=summed)
 
-        return over_blocks(work, shape, group, rest, elementwise)
+        return blocks.over_blocks(work, shape, group, rest, elementwise)
     if way is Way.KERNELS and kernels is None:
         kernels = kernels_of(costs, epsilon)
     exponents = jax.tree.map(lambda matrix: -matrix / epsilon, costs)
     if len(rest) == 1:  # k = 3: the second view of the group is b, whole in every block
-        sizes = block_sizes(work, shape, group[:1], max(shape[group[1]], shape[rest[0]]))
+        sizes = blocks.block_sizes(work, shape, group[:1], max(shape[group[1]], shape[rest[0]]))
         block = (
             _kept_by_rows(exponents, scaled, group, rest[0])
             if kernels is None
             else _kept_by_kernels(exponents, kernels, scaled, group, rest[0])
         )
-        return over_blocks(work, shape, group[:1], group[1:], block, sizes)
+        return blocks.over_blocks(work, shape, group[:1], group[1:], block, sizes)
     # An index of the group takes a row for each tuple of the views that are summed beside a and b.
     beside, (a, b) = rest[:-2], rest[-2:]
     more = [shape[view] for view in beside]
-    sizes = block_sizes(work, shape, group, math.prod(more) * max(shape[a], shape[b]))
+    sizes = blocks.block_sizes(work, shape, group, math.prod(more) * max(shape[a], shape[b]))
     factors = _factors(exponents, kernels, scaled, dict(zip(group + beside, (*sizes, *more))), a, b)
 
     def summed_block(tiles: Tiles) -> jax.Array:
         """log S, summed over the views beside a and b."""
         u, r, v, logarithm = factors(tiles)
         bilinear = jnp.sum(_numerics.inner("ti,ij->tj", u, r) * v, axis=-1)
-        weight = tile_sum(exponents, scaled, tiles)
+        weight = blocks.tile_sum(exponents, scaled, tiles)
         joint = weight + (jnp.log(bilinear) + logarithm).reshape(weight.shape)
         summed = tuple(range(len(group), len(tiles)))
-        return logsumexp(joint, axis=summed) if summed else joint
+        return blocks.logsumexp(joint, axis=summed) if summed else joint
 
-    return over_blocks(work, shape, group, beside, summed_block, sizes)
+    return blocks.over_blocks(work, shape, group, beside, summed_block, sizes)
 
 
 def _kept_by_rows(exponents: Geometry, scaled: Vectors, group: tuple[int, ...], a: int) -> Block:
@@ -152,7 +132,7 @@ def _kept_by_rows(exponents: Geometry, scaled: Vectors, group: tuple[int, ...], 
     def block(tiles: Tiles) -> jax.Array:
         rows: Tiles = {fixed: tiles[fixed]}
         u, largest_u = _rows(to_a, rows)
-        weight = tile_sum(exponents, scaled, rows) + largest_u
+        weight = blocks.tile_sum(exponents, scaled, rows) + largest_u
         return jnp.log(_numerics.inner("ti,ij->tj", u, kernel)) + _log_rows(to_b, rows) + weight[:, None]
 
     return block
@@ -169,7 +149,8 @@ def _kept_by_kernels(
 
     def block(tiles: Tiles) -> jax.Array:
         u = lax.dynamic_slice_in_dim(kernels.matrices.matrix(fixed, a), *tiles[fixed])
-        return jnp.log(_numerics.inner("ti,ij->tj", u, r)) + tile_sum(exponents, scaled, tiles) + logarithm
+        log_rows = jnp.log(_numerics.inner("ti,ij->tj", u, r))
+        return log_rows + blocks.tile_sum(exponents, scaled, tiles) + logarithm
 
     return block
 
@@ -278,19 +259,19 @@ def pair_marginals(
     k = len(shape)
     if k == 2:  # the plan itself
         plan = jnp.exp(scaled[0][:, None] + scaled[1][None, :] - costs.arrays[0] / epsilon)
-        rows = jnp.arange(shape[0], dtype=jnp.int32)[:, None] - row_offset(work, shape[0])
-        return (jnp.where((rows >= 0) & (rows < row_count(work, shape[0])), plan, 0),)
+        rows = jnp.arange(shape[0], dtype=jnp.int32)[:, None] - blocks.row_offset(work, shape[0])
+        return (jnp.where((rows >= 0) & (rows < blocks.row_count(work, shape[0])), plan, 0),)
     outer, a, b = tuple(range(k - 2)), k - 2, k - 1
-    sizes = block_sizes(work, shape, outer, max(shape[a], shape[b]))
+    sizes = blocks.block_sizes(work, shape, outer, max(shape[a], shape[b]))
     exponents = jax.tree.map(lambda matrix: -matrix / epsilon, costs)
     kernels = kernels_of(costs, epsilon) if way is Way.KERNELS else None
     factors = _factors(exponents, kernels, scaled, dict(zip(outer, sizes)), a, b)
     index = {pair: number for number, pair in enumerate(pairs(k))}
 
     def body(sums: list[jax.Array], step: jax.Array) -> tuple[list[jax.Array], None]:
-        tiles = tiles_at(work, shape, outer, sizes, step)
+        tiles = blocks.tiles_at(work, shape, outer, sizes, step)
         u, r, v, logarithm = factors(tiles)
-        v = v * jnp.exp(tile_sum(exponents, scaled, tiles).reshape(-1) + logarithm)[:, None]
+        v = v * jnp.exp(blocks.tile_sum(exponents, scaled, tiles).reshape(-1) + logarithm)[:, None]
         wide = [view for view in outer if tiles[view][1] > 1]
         extent = [tiles[view][1] for view in wide]
         with_b = (_numerics.inner("ti,ij->tj", u, r) * v).reshape(*extent, shape[b])
@@ -320,7 +301,7 @@ def pair_marginals(
 
     zero = 0 * (costs.arrays[0][0, 0] + scaled[0][0] + epsilon)  # varies between devices as the sums will
     start = [jnp.zeros((shape[l], shape[m]), costs.dtype) + zero for l, m in pairs(k)]
-    steps = block_count(work, shape, outer, sizes)
+    steps = blocks.block_count(work, shape, outer, sizes)
     return tuple(lax.scan(body, start, jnp.arange(steps, dtype=jnp.int32))[0])
 
 
@@ -345,11 +326,11 @@ def joint_marginal(costs: Geometry, scaled: Vectors, epsilon: jax.Array, views: 
     summed = tuple(range(len(views), len(group)))
 
     def by(way: Way) -> jax.Array:
-        joint = log_joint(default_work(), costs, scaled, epsilon, group, way)
-        return jnp.exp(logsumexp(joint, axis=summed) if summed else joint)
+        joint = log_joint(blocks.default_work(), costs, scaled, epsilon, group, way)
+        return jnp.exp(blocks.logsumexp(joint, axis=summed) if summed else joint)
 
     products = costs.pairwise and k > 2 and len(group) < k
-    return any_way(None if products else Way.ELEMENTWISE, costs, epsilon, by, Way.ROWS)
+    return blocks.any_way(None if products else Way.ELEMENTWISE, costs, epsilon, by, Way.ROWS)
 
 
 @jax.jit

@@ -65,7 +65,6 @@ class PairForm(abc.ABC):
 
     def of_sum(self, k: int) -> OfSum | None:
         """Makes the cost from the sum; None where the sum is the cost."""
-        del k
         return None
 
     def counts(self, k: int) -> tuple[float, ...]:
@@ -212,7 +211,6 @@ class CircularStandardDeviation(PairForm):
 
     def of_sum(self, k: int) -> OfSum:
         """From the squared length of the sum."""
-        del k
         return OfSum(_minus_log_squared_length)
 
 

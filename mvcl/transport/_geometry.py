@@ -13,18 +13,8 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics, transport  # ott is imported on first use, being slow to import
-from mvcl.transport._costs import (
-    NAMED_COSTS,
-    Barycenter,
-    CostName,
-    OfSum,
-    PairForm,
-    SumOverPairs,
-    pairs,
-    place,
-    squared_distances,
-    views_of_pairs,
-)
+from mvcl.transport import _costs
+from mvcl.transport._costs import Barycenter, CostName, OfSum, PairForm, SumOverPairs, pairs
 
 TupleCost = Callable[[jax.Array], jax.Array]
 
@@ -92,7 +82,7 @@ class Geometry:
             points = tuple(jnp.where(p[:, None], x, 0) for x, p in zip(points, there))
         cost_fns: Any = None
         if isinstance(cost, str):
-            cost = NAMED_COSTS[_checks.option("cost", cost, NAMED_COSTS)]
+            cost = _costs.NAMED_COSTS[_checks.option("cost", cost, _costs.NAMED_COSTS)]
         elif not isinstance(cost, PairForm) and isinstance(cost, transport.CostFn | Sequence):
             several = cost if isinstance(cost, Sequence) else [cost]
             cost_fns = cost if all(isinstance(f, transport.CostFn) for f in several) else None
@@ -127,7 +117,7 @@ class Geometry:
         """
         given = list(matrices) if isinstance(matrices, Sequence) else list(jnp.asarray(matrices))
         arrays = tuple(_checks.array(f"matrices[{i}]", m, "n_l n_m") for i, m in enumerate(given))
-        count, k = len(arrays), views_of_pairs(len(arrays))
+        count, k = len(arrays), _costs.views_of_pairs(len(arrays))
         _check_tree(edges, count + 1)
         if edges is None and (k < 2 or count != k * (k - 1) // 2):
             raise ValueError(f"matrices must be k(k-1)/2, one for each pair of views, got {count}")
@@ -180,6 +170,7 @@ class Geometry:
         points, scale = checked_points(x_s), _checks.real("scale", scale, positive=True)
         k, b = len(points), checked_points([jnp.asarray(landmarks, points[0].dtype), points[0]])[0]
         origin = jnp.mean(b, axis=0)[None]  # near it the squares are rounded less
+        near = b - origin
         _check_tree(edges, k)
         # An edge is a barycentre of two views, of which the cost is a fourth of the squared distance.
         stars = [(tuple(range(k)), scale, cost)]
@@ -187,14 +178,14 @@ class Geometry:
             stars = [(e, 4 * scale, Barycenter()) for e in edges]
         arrays, joined = [], []
         for centre, (views, factor, star) in enumerate(stars, start=k):
-            kernel = lax.stop_gradient(jnp.exp(-factor * squared_distances(b - origin, b - origin) / epsilon))
+            kernel = lax.stop_gradient(jnp.exp(-factor * _costs.squared_distances(near, near) / epsilon))
             ones = jnp.ones(len(b), b.dtype)
             # Least squares with positive weights (Lee, Seung 2000, NIPS).
             fit = lambda _, w, kernel=kernel: w * jnp.sum(kernel, axis=0) / (kernel @ (kernel @ w))  # noqa: E731
             log_w = jnp.log(jnp.maximum(lax.fori_loop(0, _FITS, fit, ones), jnp.finfo(b.dtype).tiny))
             for view, share in zip(views, star.of_views(len(views))):
                 more = epsilon * log_w[None] if view == views[0] else 0
-                arrays.append(factor * share * squared_distances(points[view] - origin, b - origin) - more)
+                arrays.append(factor * share * _costs.squared_distances(points[view] - origin, near) - more)
                 joined.append((view, centre))
         return cls(tuple(arrays), x_s=points + (b,) * len(stars), edges=tuple(joined))
 
@@ -221,13 +212,13 @@ class Geometry:
         if self.edges is not None:
             sizes = {view: n for edge, a in zip(self.edges, self.arrays) for view, n in zip(edge, a.shape)}
             return tuple(sizes[view] for view in sorted(sizes))
-        k = views_of_pairs(len(self.arrays))
+        k = _costs.views_of_pairs(len(self.arrays))
         return (self.arrays[0].shape[0], *(matrix.shape[1] for matrix in self.arrays[: k - 1]))
 
     @property
     def pairs(self) -> Sequence[tuple[int, int]]:
         """The pairs of views of the matrices."""
-        return pairs(views_of_pairs(len(self.arrays))) if self.edges is None else self.edges
+        return pairs(_costs.views_of_pairs(len(self.arrays))) if self.edges is None else self.edges
 
     @property
     def dtype(self) -> jnp.dtype:
@@ -270,8 +261,8 @@ class Geometry:
         if self.dense:
             return self.arrays[0]
         k = len(self.shape)
-        terms = [place(matrix, pair, k) for matrix, pair in zip(self.arrays, self.pairs)]
-        return self.of(terms, [place(c, (l,), k) for l, c in enumerate(self.counts or ())])
+        terms = [_costs.place(matrix, pair, k) for matrix, pair in zip(self.arrays, self.pairs)]
+        return self.of(terms, [_costs.place(c, (l,), k) for l, c in enumerate(self.counts or ())])
 
     def of(self, terms: Sequence[jax.Array], counts: Sequence[jax.Array] | None) -> jax.Array:
         """Costs from terms of the sum over pairs and, if points may be missing, of their number."""

@@ -221,12 +221,11 @@ class SinkhornOutput:
                 f"{[(p.shape, str(p.dtype)) for p in points]}"
             )
         there = jnp.stack([p[true[:, l]] for l, p in enumerate(points)], axis=1)
-        right, counted = jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32)
+        right = jnp.zeros((), jnp.int32)
         for l in range(k):
             found = self.partners(l)[true[:, l]]
             right += jnp.sum(there[:, l] & jnp.all((found == true) | ~there, axis=1))
-            counted += jnp.sum(there[:, l])
-        return right / jnp.maximum(counted, 1)
+        return right / jnp.maximum(jnp.sum(there), 1)
 
     def conditional_means(self, view: int) -> jax.Array:
         """Means of the points of every view that a point of one view is matched with, `E[x_m | i]` under the plan.

@@ -9,7 +9,7 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 
 from mvcl import augment, data
-from mvcl.augment import _resample, _views
+from mvcl.augment import _resample
 
 CHINA = load_sample_images().images[0]  # 427 x 640
 NOISE = np.random.default_rng(0).integers(0, 256, (427, 640, 3), np.uint8)
@@ -60,13 +60,6 @@ def test_reduced_crops_are_within_1_in_the_mean_and_8_of_255(image, kind):
     error = np.abs(np.stack(found).astype(int) - np.stack(exact))
     assert 0 < error.mean() < 1
     assert error.max() <= 8
-
-
-def test_boxes_of_the_host_are_those_of_the_device(rng):
-    for height, width in [(375, 500), (30, 400)]:  # none of ten tries may fit the second
-        for draws in rng.random((200, 40)):
-            expected = _views.crop_box(np, POLICY, draws, height, width)
-            assert _views._host_box(POLICY, draws, height, width) == tuple(expected.tolist())
 
 
 def test_images_are_decoded_at_the_scale_of_the_smallest_crop():

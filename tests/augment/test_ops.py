@@ -32,9 +32,7 @@ def pillow(image):
 def difference(ours, expected):
     """Largest difference in levels of 255."""
     assert ours.dtype == np.float32
-    return np.abs(
-        255 * np.asarray(ours, np.float64) - np.asarray(expected, np.float64).reshape(ours.shape)
-    ).max()
+    return np.abs(255 * np.float64(ours) - np.float64(expected).reshape(ours.shape)).max()
 
 
 def grey(image):
@@ -51,15 +49,27 @@ def rand_augment(name):
     return partial(augment.rand_augment_op, op=augment.RAND_AUGMENT.index(name))
 
 
-def sharpened(factor):
-    return lambda image: ImageEnhance.Sharpness(image).enhance(factor)
+def blurred(sigma):
+    return lambda image: image.filter(ImageFilter.GaussianBlur(sigma))
 
 
 ENHANCEMENTS = {
     "brightness": ImageEnhance.Brightness,
-    "contrast": ImageEnhance.Contrast,
     "saturation": ImageEnhance.Color,
+    "contrast": ImageEnhance.Contrast,
+    "sharpness": ImageEnhance.Sharpness,
 }
+
+
+def enhanced(name, factor):
+    return lambda image: ENHANCEMENTS[name](image).enhance(factor)
+
+
+def all_enhanced(image, factor):
+    return {name: enhanced(name, factor)(image) for name in ENHANCEMENTS}
+
+
+JITTER = ("brightness", "contrast", "saturation")
 # Operation, its parameters, Pillow's, and the largest difference in levels
 OPERATIONS = [
     (augment.grayscale, {}, grey, 0.51),
@@ -74,25 +84,13 @@ OPERATIONS = [
         (rand_augment("posterize"), {"magnitude": m}, partial(ImageOps.posterize, bits=b), 1e-4)
         for m, b in ((0, 8), (15, 6), (30, 4))
     ],
+    *[(augment.gaussian_blur, {"sigma": s}, blurred(s), 1e-4) for s in (0.1, 0.5, 1.0, 1.7, 4.0, 12.0)],
     *[
-        (
-            augment.gaussian_blur,
-            {"sigma": s},
-            lambda image, s=s: image.filter(ImageFilter.GaussianBlur(s)),
-            1e-4,
-        )
-        for s in (0.1, 0.5, 1.0, 1.7, 4.0, 12.0)
-    ],
-    *[
-        (rand_augment("sharpness"), {"magnitude": 30, "sign": sign}, sharpened(1 + 0.9 * sign), 2)
+        (rand_augment("sharpness"), {"magnitude": 30, "sign": sign}, enhanced("sharpness", 1 + 0.9 * sign), 2)
         for sign in (1, -1)
     ],
-    *[(jitter(name), {"amount": 1.0}, lambda image: image, 1e-4) for name in ENHANCEMENTS],
-    *[
-        (jitter(name), {"amount": f}, lambda image, theirs=theirs, f=f: theirs(image).enhance(f), 2)
-        for name, theirs in ENHANCEMENTS.items()
-        for f in (0.0, 0.35, 1.8)
-    ],
+    *[(jitter(name), {"amount": 1.0}, lambda image: image, 1e-4) for name in JITTER],
+    *[(jitter(name), {"amount": f}, enhanced(name, f), 2) for name in JITTER for f in (0.0, 0.35, 1.8)],
 ]
 
 
@@ -143,9 +141,8 @@ def test_hue_of_colours_on_a_grid(shift):
 @pytest.mark.parametrize(("sigma", "kernel_size"), [(0.1, 3), (0.7, 3), (2.0, 23), (1.3, 1)])
 def test_blur_with_a_kernel_is_scipy(name, sigma, kernel_size):
     image = IMAGES[name]
-    expected = ndimage.gaussian_filter(
-        image / 255, (sigma, sigma, 0), mode="nearest", radius=(kernel_size // 2, kernel_size // 2, 0)
-    )
+    sides = {"sigma": (sigma, sigma, 0), "radius": (kernel_size // 2, kernel_size // 2, 0)}
+    expected = ndimage.gaussian_filter(image / 255, **sides, mode="nearest")
     np.testing.assert_allclose(augment.gaussian_blur(image, sigma, kernel_size), expected, atol=2e-6)
 
 
@@ -163,10 +160,7 @@ def test_rand_augment_operations_by_traced_number(name, sign):
         "translate_x": source.transform(source.size, AFFINE, (1, 0, -shift_x, 0, 1, 0)),
         "translate_y": source.transform(source.size, AFFINE, (1, 0, 0, 0, 1, -shift_y)),
         "rotate": source.rotate(30 * t * sign),
-        "brightness": ImageEnhance.Brightness(source).enhance(1 + 0.9 * t * sign),
-        "saturation": ImageEnhance.Color(source).enhance(1 + 0.9 * t * sign),
-        "contrast": ImageEnhance.Contrast(source).enhance(1 + 0.9 * t * sign),
-        "sharpness": ImageEnhance.Sharpness(source).enhance(1 + 0.9 * t * sign),
+        **all_enhanced(source, 1 + 0.9 * t * sign),
         "posterize": ImageOps.posterize(source, 8 - round(4 * t)),
         "solarise": ImageOps.solarize(source, 255 * (1 - t)),
         "autocontrast": ImageOps.autocontrast(source),
@@ -184,12 +178,9 @@ def test_rand_augment_operations_of_timm(signed):
     image = IMAGES["photograph"][:60, :80]
     tenths, sign = abs(signed), np.sign(signed)
     source, t, (width, height) = pillow(image), tenths / 10, (80, 60)
-    factor = max(0.1, 1 + 0.9 * t * sign)
 
-    def moved(*matrix):
-        return source.transform(
-            source.size, AFFINE, matrix, Image.Resampling.BICUBIC, fillcolor=(124, 116, 104)
-        )
+    bicubic = {"resample": Image.Resampling.BICUBIC, "fillcolor": (124, 116, 104)}
+    moved = lambda *matrix: source.transform(source.size, AFFINE, matrix, **bicubic)  # noqa: E731
 
     added = [min(255, v + int(110 * t)) if v < 128 else v for v in range(256)]
     expected = {
@@ -198,11 +189,8 @@ def test_rand_augment_operations_of_timm(signed):
         "shear_y": moved(1, 0, 0, 0.3 * t * sign, 1, 0),
         "translate_x": moved(1, 0, -0.45 * width * t * sign, 0, 1, 0),
         "translate_y": moved(1, 0, 0, 0, 1, -0.45 * height * t * sign),
-        "rotate": source.rotate(30 * t * sign, Image.Resampling.BICUBIC, fillcolor=(124, 116, 104)),
-        "brightness": ImageEnhance.Brightness(source).enhance(factor),
-        "saturation": ImageEnhance.Color(source).enhance(factor),
-        "contrast": ImageEnhance.Contrast(source).enhance(factor),
-        "sharpness": ImageEnhance.Sharpness(source).enhance(factor),
+        "rotate": source.rotate(30 * t * sign, **bicubic),
+        **all_enhanced(source, max(0.1, 1 + 0.9 * t * sign)),
         "posterize": ImageOps.posterize(source, 4 - int(4 * t)),
         "solarise": ImageOps.solarize(source, 256 - int(256 * t)),
         "autocontrast": ImageOps.autocontrast(source),
@@ -212,9 +200,8 @@ def test_rand_augment_operations_of_timm(signed):
     assert tuple(expected) == augment.RAND_AUGMENT_TIMM
     fill = np.array([124, 116, 104]) / 255
     apply = partial(augment.rand_augment_op, magnitude=3 * tenths, sign=sign, kind="timm", fill=fill)
-    for ours, (name, theirs) in zip(
-        jax.vmap(apply, in_axes=(None, 0))(image, np.arange(15)), expected.items()
-    ):
+    found = jax.vmap(apply, in_axes=(None, 0))(image, np.arange(15))
+    for ours, (name, theirs) in zip(found, expected.items()):
         far = np.abs(255 * np.asarray(ours, np.float64) - np.asarray(theirs, np.float64)) > 2
         # single precision: at the border a pixel's centre may be inside or beyond
         assert far.mean() < (2e-3 if name in ("rotate", "shear_x", "shear_y") else 1e-12), name

@@ -29,11 +29,8 @@ def run(tmp_path, monkeypatch):
 
 
 def test_memory_that_runs_out_ends_one_piece(run):
-    assert run(lambda policy: FOUND | ({"failed": "memory"} if policy == "none" else {})) == [
-        "failed",
-        "done",
-        "done",
-    ]
+    states = run(lambda policy: FOUND | ({"failed": "memory"} if policy == "none" else {}))
+    assert states == ["failed", "done", "done"]
 
 
 def test_a_killed_slice_goes_on_with_the_piece_that_it_had_begun(run):
@@ -52,11 +49,8 @@ def test_a_killed_slice_goes_on_with_the_piece_that_it_had_begun(run):
 
 
 def test_a_piece_that_never_ends_fails_at_its_third_start(run):
-    assert [run(lambda policy: None if policy == "none" else FOUND)[0] for _ in range(3)] == [
-        "left",
-        "left",
-        "failed",
-    ]
+    states = [run(lambda policy: None if policy == "none" else FOUND)[0] for _ in range(3)]
+    assert states == ["left", "left", "failed"]
 
 
 def test_a_record_is_of_one_device(run, capsys):

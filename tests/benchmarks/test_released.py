@@ -33,9 +33,7 @@ def test_page_has_our_values_and_options_give_the_released_ones(place, without_t
     row, case = rows_of("released values")[place], released.DIFFERENCES[place]
     monkeypatch.setattr(released, "DIFFERENCES", [case])
     [ours] = released.values(without_torch)
-    assert row[:4] == ours[:4], (
-        "run python -m benchmarks.released --values --write docs/reference/objectives.md"
-    )
+    assert row[:4] == ours[:4], "python -m benchmarks.released --values --write docs/reference/objectives.md"
     assert ours[4] == "-"
     if case.code is None:
         assert not np.isclose(float(row[4]), float(row[2].split()[0]), rtol=1e-5)
@@ -52,9 +50,8 @@ def test_gradients_at_edges_are_finite(name):
 
 def test_page_has_the_measured_numbers():
     page = DOCS / "design" / "released.md"
-    assert page.read_text(encoding="utf-8") == objectives.written(page, released.parts(RESULTS)), (
-        "run python -m benchmarks.released --write docs/design/released.md"
-    )
+    expected = objectives.written(page, released.parts(RESULTS))
+    assert page.read_text(encoding="utf-8") == expected, f"python -m benchmarks.released --write {page}"
 
 
 def test_measured_are_the_cases_with_values_and_gradients_of_the_released_code():

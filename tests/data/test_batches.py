@@ -16,33 +16,26 @@ N, B = 24, 6
 IMAGE = data.ExampleSpec(((2, 2, 1),))
 
 
-def split(bad=(), calls=None):
+def split(bad=()):
     """24 constant images, one value each; some cannot be read."""
 
     def read(row, epoch):
-        if calls is not None:
-            calls.append(row)
         if row in bad:
             raise data.CorruptExample(f"image {row}.png cannot be decoded")
         return (np.full((2, 2, 1), row, np.uint8),)
 
-    return data.Split(
-        np.arange(N, dtype=np.int32), tuple(map(str, range(N))), IMAGE, read, name=lambda r: f"{r}.png"
-    )
+    labels, classes = np.arange(N, dtype=np.int32), tuple(map(str, range(N)))
+    return data.Split(labels, classes, IMAGE, read, name=lambda row: f"{row}.png")
 
 
 def take(steps, bad=(), limit=10, first_step=0, processes=1, threads=1, reading=None):
     """Global batches: rows, images and labels, concatenated over all processes."""
-    streams = [
-        data.batches(
-            split(bad), batch_size=B, seed=3, first_step=first_step, process_index=rank, process_count=processes,
-            threads=threads, reading=reading or data.Reading(limit),
-        )
-        for rank in range(processes)
-    ]  # fmt: skip
-    found = []
-    for _ in range(steps):
-        parts = [next(stream) for stream in streams]
+    options = {"batch_size": B, "seed": 3, "first_step": first_step, "threads": threads}
+    streams, found = [], []
+    for rank in range(processes):
+        own = {"process_index": rank, "reading": reading or data.Reading(limit)}
+        streams.append(data.batches(split(bad), process_count=processes, **own, **options))
+    for parts in itertools.islice(zip(*streams), steps):
         whole = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
         np.testing.assert_array_equal(whole["images"][:, 0, 0, 0], whole["index"])
         np.testing.assert_array_equal(whole["labels"], whole["index"])
@@ -114,9 +107,8 @@ def test_in_order_gives_every_readable_example_once(world):
     for batch in itertools.chain(*shares):
         assert batch["inputs"].shape == (len(batch["index"]), 2, 2, 1)
         np.testing.assert_array_equal(batch["inputs"][:, 0, 0, 0], batch["index"])
-    with pytest.raises(
-        data.CorruptExample, match=r"image 9.png cannot be decoded; this is corrupt example 2"
-    ):
+    message = r"image 9.png cannot be decoded; this is corrupt example 2"
+    with pytest.raises(data.CorruptExample, match=message):
         list(data.in_order(split((2, 9)), "test", batch_size=4, reading=data.Reading(1)))
 
 
@@ -137,9 +129,6 @@ def test_two_batches_are_on_the_devices_before_they_are_asked_for():
     assert [batch["x"].tolist() for batch in stream] == [[i] * 4 for i in range(1, 9)]
 
 
-# Checks
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -153,9 +142,6 @@ def test_two_batches_are_on_the_devices_before_they_are_asked_for():
 def test_raises_on_invalid_specs(arguments, message):
     with pytest.raises(ValueError, match=message):
         data.ExampleSpec(*arguments)
-
-
-# Batches of a split in memory
 
 
 def first(stream, count):
@@ -189,13 +175,14 @@ def test_an_epoch_is_a_new_permutation(whole, last):
 
 
 def test_raises_on_invalid_batches(whole):
-    with pytest.raises(ValueError, match="multiple of 3 processes, got 20"):
-        next(data.batches(whole, batch_size=20, seed=0, process_count=3))
-    with pytest.raises(ValueError, match="at most the 103 training examples, got 104"):
-        next(data.batches(whole, batch_size=104, seed=0))
     of_any_size = dataclasses.replace(whole, spec=data.ExampleSpec(((None, None, 3),)))
-    with pytest.raises(ValueError, match="crop must be given"):
-        next(data.batches(of_any_size, batch_size=2, seed=0))
+    for split, options, message in (
+        (whole, {"batch_size": 20, "process_count": 3}, "multiple of 3 processes, got 20"),
+        (whole, {"batch_size": 104}, "at most the 103 training examples, got 104"),
+        (of_any_size, {"batch_size": 2}, "crop must be given"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            next(data.batches(split, seed=0, **options))
     with pytest.raises(ValueError, match="one row for each of 3 labels, got 3, 4"):
         data.in_memory((np.zeros((3, 2)), np.zeros((4, 2))), np.zeros(3), ("a",), given=True)
 

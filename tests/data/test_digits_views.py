@@ -27,24 +27,17 @@ def test_lbp_of_a_flat_image_and_a_dot():
 def test_fourier_profiles_and_moments():
     images = load_digits().images[:20] / 16
     y, x = np.mgrid[:8, :8]
-    for image, f, p, m in zip(
-        images, *(g(images) for g in (described.fourier, described.profiles, described.moments))
-    ):
-        waves = [
-            [np.log1p(abs(np.sum(image * np.exp(-2j * np.pi * (u * y + v * x) / 8)))) for v in range(5)]
-            for u in range(8)
-        ]
-        np.testing.assert_allclose(f, np.ravel(waves), atol=1e-12)
-        sums = [image[y == i].sum() for i in range(8)] + [image[x == i].sum() for i in range(8)]
-        sums += [image[x - y == d].sum() for d in range(-7, 8)] + [
-            image[7 - x - y == d].sum() for d in range(-7, 8)
-        ]
+    functions = (described.fourier, described.profiles, described.moments)
+    for image, f, p, m in zip(images, *(function(images) for function in functions)):
+        phases = [2j * np.pi * (u * y + v * x) / 8 for u in range(8) for v in range(5)]
+        waves = [np.log1p(abs(np.sum(image * np.exp(-phase)))) for phase in phases]
+        np.testing.assert_allclose(f, waves, atol=1e-12)
+        sums = [image[line == i].sum() for line in (y, x) for i in range(8)]
+        sums += [image[line == d].sum() for line in (x - y, 7 - x - y) for d in range(-7, 8)]
         np.testing.assert_allclose(p, sums, atol=1e-12)
         mass = image.sum()
         cy, cx = (image * y).sum() / mass, (image * x).sum() / mass
-        eta = [
-            (image * (y - cy) ** a * (x - cx) ** (t - a)).sum() / mass ** (1 + t / 2)
-            for t in (2, 3, 4)
-            for a in range(t, -1, -1)
-        ]
+        orders = [(a, t - a) for t in (2, 3, 4) for a in range(t, -1, -1)]
+        central = [(image * (y - cy) ** a * (x - cx) ** b).sum() for a, b in orders]
+        eta = [moment / mass ** (1 + (a + b) / 2) for moment, (a, b) in zip(central, orders)]
         np.testing.assert_allclose(m, [mass, cy, cx, *eta], rtol=1e-9, atol=1e-12)

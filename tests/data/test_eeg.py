@@ -31,27 +31,18 @@ def write_physionet(root, name, seconds=270, rate=200, stages=((15, "W"), (75, "
     digital = np.round(signals * 100).astype(np.int16)
     scipy.io.savemat(folder / f"{name}.mat", {"val": digital}, format="4")  # 24 bytes of header, then samples
     lines = [f"{name} {len(channels)} {rate} {digital.shape[1]}"]
-    lines += [
-        f"{name}.mat 16+24 100/uV 16 0 {d[0]} {int(d.sum()) % 65536} 0 {c}" for c, d in zip(channels, digital)
-    ]
+    for channel, of in zip(channels, digital):
+        lines.append(f"{name}.mat 16+24 100/uV 16 0 {of[0]} {int(of.sum()) % 65536} 0 {channel}")
     (folder / f"{name}.hea").write_text("\n".join(lines) + "\n")
     first = stages[0][0]
-    notes = [*stages, (first + 33, "(arousal_rera"), (first + 41, "arousal_rera)")]
-    notes.sort()
-    wfdb.wrann(
-        name,
-        "arousal",
-        np.asarray([max(1, int(at * rate)) for at, _ in notes]),  # wfdb drops notes at sample 0
-        symbol=['"'] * len(notes),
-        aux_note=[note for _, note in notes],
-        fs=rate,
-        write_dir=str(folder),
-    )
-    return signals
+    notes = sorted([*stages, (first + 33, "(arousal_rera"), (first + 41, "arousal_rera)")])
+    samples = np.asarray([max(1, int(at * rate)) for at, _ in notes])  # wfdb drops notes at sample 0
+    texts = {"symbol": ['"'] * len(notes), "aux_note": [note for _, note in notes]}
+    wfdb.wrann(name, "arousal", samples, **texts, fs=rate, write_dir=str(folder))
 
 
 def fields(*pairs):
-    return b"".join(str(text).encode("latin1").ljust(width)[:width] for text, width in pairs)
+    return b"".join(str(text).encode().ljust(width)[:width] for text, width in pairs)
 
 
 def edf_header(labels, samples, records, seconds, kind, limit):
@@ -67,10 +58,10 @@ def edf_header(labels, samples, records, seconds, kind, limit):
     )
 
 
-def write_sleep_edfx(root, night, hypnogram, seconds=600, rates=(100, 100, 1), labels=None, scale=1.0):
+def write_sleep_edfx(root, night, hypnogram, seconds=600, scale=1.0):
     """A night in SleepEDFx's layout: an EDF file of signals and an EDF+ file of annotations."""
     root.mkdir(parents=True, exist_ok=True)
-    labels = labels or ("EEG Fpz-Cz", "EEG Pz-Oz", "Temp rectal")
+    labels, rates = ("EEG Fpz-Cz", "EEG Pz-Oz", "Temp rectal"), (100, 100, 1)
     signals = [scale * sine(0.513 + 0.247 * i, seconds, rate) for i, rate in enumerate(rates)]
     raw = edf_header(labels, [30 * rate for rate in rates], seconds // 30, 30, "", 200)
     for record in range(seconds // 30):
@@ -78,13 +69,11 @@ def write_sleep_edfx(root, night, hypnogram, seconds=600, rates=(100, 100, 1), l
             part = signal[record * 30 * rate : (record + 1) * 30 * rate]
             raw += np.round((part + 200) / 400 * 65535 - 32768).astype("<i2").tobytes()
     (root / f"{night}0-PSG.edf").write_bytes(raw)
-    marks = b"+0\x14\x14\x00" + b"".join(
-        f"+{at}\x15{length}\x14{note}\x14".encode() + b"\x00" for at, length, note in hypnogram
-    )
-    marks = marks.ljust(2 * ((len(marks) + 1) // 2), b"\x00")
+    notes = [f"+{at}\x15{length}\x14{note}\x14\0" for at, length, note in hypnogram]
+    marks = "".join(["+0\x14\x14\0", *notes]).encode()
+    marks += bytes(len(marks) % 2)
     header = edf_header(["EDF Annotations"], [len(marks) // 2], 1, 0, "EDF+C", 1)
     (root / f"{night}C-Hypnogram.edf").write_bytes(header + marks)
-    return signals
 
 
 HYPNOGRAM = [(0, 60, "Sleep stage W"), (60, 90, "Sleep stage 3"), (150, 60, "Sleep stage 4")]
@@ -195,9 +184,8 @@ def test_detects_damage_by_size_and_on_reading(tmp_path, records):
 
 def test_skips_counts_and_logs_corrupt_records(tmp_path, capsys, records):
     options = records(6, seconds=100, stages=((0, "N2"),))
-    for i, (suffix, content) in enumerate(
-        ((".mat", b"torn"), (".arousal", b"\x01\x02\x03"), (".arousal", None), (".hea", b"not a header\n"))
-    ):
+    damage = [(".mat", b"torn"), (".arousal", b"\1\2\3"), (".arousal", None), (".hea", b"not a header\n")]
+    for i, (suffix, content) in enumerate(damage):
         file = tmp_path / "raw" / f"tr0{i}-0001" / f"tr0{i}-0001{suffix}"
         file.unlink() if content is None else file.write_bytes(content)
     write_physionet(tmp_path / "raw", "tr07-0001", seconds=60, stages=((0, "U"),))

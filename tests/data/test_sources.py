@@ -17,6 +17,12 @@ def digits():
     return data.Digits().open()
 
 
+def png(image):
+    """The image as a file, lossless, so that pixels can be compared."""
+    Image.fromarray(image).save(file := io.BytesIO(), "PNG")
+    return file.getvalue()
+
+
 def write_folder(root, rng, sizes=((6, 5),), classes=("cat", "dog"), count=5):
     expected = {}
     for part in ("train", "test"):
@@ -30,11 +36,9 @@ def write_folder(root, rng, sizes=((6, 5),), classes=("cat", "dog"), count=5):
 
 
 def test_digits_equal_scikit_learn(digits):
-    original = sklearn.datasets.load_digits()
-    known = {
-        (np.round(x * 255 / 16).astype(np.uint8).tobytes(), y)
-        for x, y in zip(original.images, original.target)
-    }
+    images, labels = sklearn.datasets.load_digits().images, sklearn.datasets.load_digits().target
+    images = np.round(images * 255 / 16).astype(np.uint8)
+    known = {(x.tobytes(), y) for x, y in zip(images, labels)}
     for part, size in (("train", 1437), ("test", 360)):
         split = digits[part]
         assert len(split) == size
@@ -70,11 +74,8 @@ def test_arrays(tmp_path, rng, images, labels):
 
 
 def test_encoded_arrays(tmp_path, rng):
-    images, arrays, files = rng.integers(0, 256, (6, 4, 5, 3), np.uint8), {}, []
-    for image in images:
-        buffer = io.BytesIO()
-        Image.fromarray(image).save(buffer, "PNG")  # lossless, so that pixels can be compared
-        files.append(buffer.getvalue())
+    images, arrays = rng.integers(0, 256, (6, 4, 5, 3), np.uint8), {}
+    files = [png(image) for image in images]
     for part in ("train", "test"):
         arrays[f"{part}_jpeg"] = np.frombuffer(b"".join(files), np.uint8)
         arrays[f"{part}_offsets"] = np.cumsum([0, *map(len, files)])
@@ -150,10 +151,7 @@ class Rows(dict):
 
 def test_images_of_hugging_face_in_files_and_as_an_object(tmp_path, rng):
     images = rng.integers(0, 256, (10, 4, 5, 3), np.uint8)
-    cells = []
-    for image in images:
-        Image.fromarray(image).save(file := io.BytesIO(), "png")
-        cells.append({"bytes": file.getvalue(), "path": None})
+    cells = [{"bytes": png(image), "path": None} for image in images]
     names = {"features": {"image": {"_type": "Image"}, "label": {"names": ["a", "b"]}}}
     meta = {b"huggingface": json.dumps({"info": names}).encode()}
     table = pyarrow.table({"image": cells, "label": [0, 1] * 5}).replace_schema_metadata(meta)
@@ -179,15 +177,11 @@ def test_images_of_hugging_face_in_files_and_as_an_object(tmp_path, rng):
 def test_error_names_a_corrupt_image(tmp_path, rng):
     write_folder(tmp_path, rng, sizes=((6, 5), (9, 4)))
     broken = tmp_path / "train" / "cat" / "1.png"
-    content = broken.read_bytes()
-    broken.write_bytes(content[:60])  # complete header, missing pixels
-    split = data.Folder(path=str(tmp_path)).open()["train"]
-    with pytest.raises(data.CorruptExample, match=r"cat/1\.png cannot be read"):
-        split.read(1, 0)
-    broken.write_bytes(b"no image")
-    split = data.Folder(path=str(tmp_path)).open()["train"]  # the run decides what to do
-    with pytest.raises(data.CorruptExample, match=r"cat/1\.png cannot be read"):
-        split.read(1, 0)
+    for content in (broken.read_bytes()[:60], b"no image"):  # complete header, missing pixels; neither
+        broken.write_bytes(content)
+        split = data.Folder(path=str(tmp_path)).open()["train"]  # the run decides what to do
+        with pytest.raises(data.CorruptExample, match=r"cat/1\.png cannot be read"):
+            split.read(1, 0)
 
 
 @pytest.mark.parametrize(
@@ -203,11 +197,8 @@ def test_error_names_a_corrupt_image(tmp_path, rng):
     ],
 )
 def test_raises_on_bad_arrays(tmp_path, change, message):
-    arrays = {
-        f"{p}_{n}": v
-        for p in ("train", "test")
-        for n, v in (("images", np.zeros((4, 2, 2), np.uint8)), ("labels", np.arange(4)))
-    }
+    images, labels = np.zeros((4, 2, 2), np.uint8), np.arange(4)
+    arrays = {"train_images": images, "train_labels": labels, "test_images": images, "test_labels": labels}
     arrays = {k: v for k, v in (arrays | change).items() if v is not None}
     np.savez(tmp_path / "a.npz", **arrays)
     with pytest.raises(ValueError, match=message):

@@ -1,5 +1,6 @@
 """Synthetic data: shapes, determinism, a signal that probes find, all evaluations."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -24,14 +25,12 @@ def test_same_options_give_the_same_examples_of_the_stated_shapes(kind):
     for name, split in one.items():
         assert split.labels.shape == (len(split),)
         for row, epoch in itertools.product(range(0, len(split), 7), (0, 3)):
-            arrays = split.read(row, epoch)
-            for array, again, shape in zip(
-                arrays, two[name].read(row, epoch), split.spec.shapes, strict=True
-            ):
+            both = split.read(row, epoch), two[name].read(row, epoch)
+            for array, again, shape in zip(*both, split.spec.shapes, strict=True):
                 np.testing.assert_array_equal(array, again)
                 assert all(size in (None, found) for size, found in zip(shape, array.shape, strict=True))
     # another seed gives other examples
-    other = type(OPTIONS[kind])(**(vars(OPTIONS[kind]) | {"seed": 1})).open()["train"]
+    other = dataclasses.replace(OPTIONS[kind], seed=1).open()["train"]
     assert not np.array_equal(other.read(0, 0)[0], one["train"].read(0, 0)[0])
 
 

@@ -49,10 +49,8 @@ def test_stops_early_with_the_best_weights(rng):
     rule = optax.adamw(0.1, weight_decay=5e-4)
 
     def loss(weights, x, y):
-        log_p = jax.nn.log_softmax(
-            jnp.einsum("ncd,c->nd", x, weights["combination"]) @ weights["kernel"]
-            + (weights["shift"] * weights["kernel"].sum(0) + weights["bias"])[None]
-        )
+        combined = jnp.einsum("ncd,c->nd", x, weights["combination"]) + weights["shift"][None, None]
+        log_p = jax.nn.log_softmax(combined @ weights["kernel"] + weights["bias"][None])
         return -jnp.mean(log_p[jnp.arange(len(y)), y])
 
     @jax.jit
@@ -97,8 +95,7 @@ def test_protocol_draws_rows_of_other_subjects_than_the_validation(monkeypatch):
         assert max(np.bincount(valid[1])) <= 5
         assert not {group[x.tobytes()] for x in train[0]} & {group[x.tobytes()] for x in valid[0]}
     assert len({train[0].tobytes() for train, _ in seen}) == 3
-    assert len({group[x.tobytes()] for _, valid in seen for x in valid[0]}) == round(
-        protocol.valid_fraction * 8
-    )
+    of_validation = {group[x.tobytes()] for _, valid in seen for x in valid[0]}
+    assert len(of_validation) == round(protocol.valid_fraction * 8)
     protocol.measure(views, splits)
     jax.tree.map(np.testing.assert_array_equal, seen[:3], seen[3:])

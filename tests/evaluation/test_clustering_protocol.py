@@ -23,10 +23,8 @@ def split(rng) -> data.Split:
     )
     present = np.ones((60, 3), bool)
     present[1::2, 2] = False
-    ids = tuple(f"id{i}" for i in range(60))
-    return data.in_memory(
-        views, labels, NAMES, view_names=("a", "b", "c"), given=True, present=present, ids=ids
-    )
+    names = {"view_names": ("a", "b", "c"), "ids": tuple(f"id{i}" for i in range(60))}
+    return data.in_memory(views, labels, NAMES, given=True, present=present, **names)
 
 
 def test_k_means_finds_groups_and_their_inertia(split):
@@ -58,8 +56,7 @@ def test_warns_when_training_is_below_the_raw_input():
 
 
 def test_columns_of_each_view(split):
-    raw = np.concatenate(split.arrays, axis=1)
-    found = view_features(raw, split, raw=True)
+    found = view_features(np.concatenate(split.arrays, axis=1), split, raw=True)
     assert [features.shape for _, features in found.values()] == [(60, 3), (60, 4), (30, 2)]
     np.testing.assert_array_equal(found["c"][0], np.arange(0, 60, 2))
     np.testing.assert_array_equal(found["b"][1], split.arrays[1])

@@ -1,6 +1,7 @@
 """Transfer between rotated domains with known accuracies."""
 
 import dataclasses
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -21,8 +22,7 @@ def transfer():
     rng = np.random.default_rng(0)
     # b is a rotated by a few degrees; c by 120, so that each class is at another's position.
     turns = {"a": 0.0, "b": 0.1, "c": 2 * np.pi / 3}
-    train = {name: domain(rng, turn) for name, turn in turns.items()}
-    test = {name: domain(rng, turn) for name, turn in turns.items()}
+    train, test = ({name: domain(rng, turn) for name, turn in turns.items()} for _ in range(2))
     return evaluation.domain_transfer(train, test, num_classes=3)
 
 
@@ -37,7 +37,7 @@ def test_matrix_of_rotated_domains(transfer):
     assert results["to c"] == 0
 
 
-def test_probes_by_sgd_with_and_without_augmentation(rng, monkeypatch):
+def test_probes_by_sgd_with_and_without_augmentation(rng):
     splits = data.Synthetic(domains=("a", "b", "c"), classes=3, examples=90).open()
     features = {}
     for name in evaluation.Domains().splits(tuple(splits)):
@@ -71,14 +71,13 @@ def test_probes_by_sgd_with_and_without_augmentation(rng, monkeypatch):
     fresh.check(splits)
 
 
-def test_fits_once_for_results_and_files(rng, tmp_path, monkeypatch):
+def test_fits_once_for_results_and_files(rng, tmp_path):
     splits = data.Synthetic(domains=("a", "b", "c"), classes=3, examples=90).open()
-    protocol, fits, probe = evaluation.Domains(), [], _domains.linear_probe
+    protocol = evaluation.Domains()
     names = protocol.splits(tuple(splits))
     features = {n: rng.normal(size=(len(splits[n]), 2)).astype(np.float32) for n in names}
-    counted = lambda *given, **more: fits.append(1) or probe(*given, **more)  # noqa: E731
-    monkeypatch.setattr(_domains, "linear_probe", counted)
-    results = protocol.measure_trained(features, splits, None, tmp_path)
-    assert len(fits) == 3  # each of the two domains of pre-training, and both together
+    with mock.patch.object(_domains, "linear_probe", wraps=_domains.linear_probe) as probe:
+        results = protocol.measure_trained(features, splits, None, tmp_path)
+    assert probe.call_count == 3  # each of the two domains of pre-training, and both together
     assert [result.name for result in results] == ["2 to 1", "1 to 1", "a to c", "b to c"]
     assert f"| a | {results[2].value:.1%} |" in (tmp_path / "domains.md").read_text()

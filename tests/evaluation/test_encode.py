@@ -36,9 +36,8 @@ def split(rng):
 def test_rows_are_in_index_order_on_any_mesh(split, axes, spec):
     images, order, weights = split
     sharding = None if axes is None else NamedSharding(mesh(**axes), PartitionSpec(spec))
-    features, index = encode(
-        Partial(linear, weights), batches(images, order, 8), batch_size=8, sharding=sharding
-    )
+    stream = batches(images, order, 8)
+    features, index = encode(Partial(linear, weights), stream, batch_size=8, sharding=sharding)
     np.testing.assert_array_equal(index, np.arange(23))
     np.testing.assert_allclose(features, images.reshape(23, 16) @ weights, rtol=1e-5, atol=1e-5)
     assert features.dtype == np.float32
@@ -73,9 +72,8 @@ def test_compiles_once_for_all_batches_and_parameters(split):
 
 def test_keeps_repeated_rows_once_and_accepts_part_of_a_split(split):
     images, _, weights = split
-    features, index = encode(
-        Partial(linear, weights), batches(images, np.array([7, 3, 9, 3, 7]), 2), batch_size=4
-    )
+    stream = batches(images, np.array([7, 3, 9, 3, 7]), 2)
+    features, index = encode(Partial(linear, weights), stream, batch_size=4)
     np.testing.assert_array_equal(index, [3, 7, 9])
     np.testing.assert_allclose(features, images[[3, 7, 9]].reshape(3, 16) @ weights, rtol=1e-5, atol=1e-5)
 

@@ -8,10 +8,13 @@ from parametrize import some
 from mvcl import evaluation, metrics
 
 
+def to_unit(x, dtype=np.float64):
+    return (x / np.linalg.norm(x, axis=-1, keepdims=True)).astype(dtype)
+
+
 def by_hand(views, present):
     """alignment, positive and negative cosines (k, k), by loops over instances."""
-    k, n = len(views), len(views[0])
-    unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in np.asarray(views, float)]
+    k, n, unit = len(views), len(views[0]), to_unit(views)
     alignment, positive, negative = np.full((3, k, k), np.nan)
     for l in range(k):
         for m in range(k):
@@ -41,14 +44,13 @@ def test_pairs_equal_the_loops(rng, missing):
 
 
 def test_each_view_has_the_trusted_measures(rng):
-    effective_rank, uniformity, lidar = map(
-        jax.jit, (metrics.effective_rank, metrics.uniformity, metrics.lidar)
-    )
+    trusted = (metrics.effective_rank, metrics.uniformity, metrics.lidar)
+    effective_rank, uniformity, lidar = map(jax.jit, trusted)
     views = [rng.normal(size=(40, 6)) @ np.diag([1, 1, 1, 0.5, 0.1, 0]) for _ in range(2)]
     found = evaluation.geometry(views, names=("a", "b"))
     assert list(found.rows) == ["a", "b", "mean", "all views"]
     for x, row, spectrum in zip(views, found.rows.values(), found.spectra.values()):
-        unit = (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
+        unit = to_unit(x, np.float32)
         assert row["rank"] == np.sum(np.linalg.eigvalsh(np.cov(unit.T, dtype=float)) > 1e-5) == 5
         assert row["effective rank"] == pytest.approx(float(effective_rank(unit)), rel=1e-4)
         assert row["uniformity, Gaussian"] == pytest.approx(float(uniformity(unit)), rel=1e-5)
@@ -57,7 +59,7 @@ def test_each_view_has_the_trusted_measures(rng):
         np.testing.assert_allclose(spectrum["singular_values"], singular, atol=1e-6)
         covariance = np.sort(np.linalg.eigvalsh(np.cov(unit.astype(float).T)))[::-1]
         np.testing.assert_allclose(spectrum["eigenvalues"], covariance, atol=1e-9)
-    unit = np.stack([x / np.linalg.norm(x, axis=1, keepdims=True) for x in views]).astype(np.float32)
+    unit = to_unit(np.stack(views), np.float32)
     assert found.numbers()["LiDAR"] == pytest.approx(float(lidar(unit)), rel=1e-4)
     assert found.numbers()["rank"] == 5
 
@@ -70,8 +72,7 @@ def test_all_views_together_count_the_directions_of_each(rng):
     assert numbers["rank"] == 2
     assert numbers["all views: rank"] == 4
     assert numbers["all views: effective rank"] == pytest.approx(4, rel=0.02)
-    same = np.repeat(rng.normal(size=(1, 30, 5)), 3, axis=0)
-    numbers = evaluation.geometry(same).numbers()
+    numbers = evaluation.geometry(np.repeat(rng.normal(size=(1, 30, 5)), 3, axis=0)).numbers()
     # With positives among the pairs, coinciding views would look less uniform than one of them.
     for name in ("uniformity, Gaussian", "uniformity, Wasserstein"):
         assert numbers[f"all views: {name}"] == pytest.approx(numbers[name], rel=1e-5)
@@ -80,8 +81,7 @@ def test_all_views_together_count_the_directions_of_each(rng):
 
 def test_histograms_count_all_pairs(rng):
     views = rng.normal(size=(2, 30, 3))
-    found = evaluation.geometry(views)
-    unit = views / np.linalg.norm(views, axis=-1, keepdims=True)
+    found, unit = evaluation.geometry(views), to_unit(views)
     edges = np.linspace(-1, 1, len(found.positives) + 1)
     np.testing.assert_array_equal(found.positives, np.histogram(np.sum(unit[0] * unit[1], -1), edges)[0])
     places = list(np.ndindex(2, 30))
@@ -100,9 +100,8 @@ def test_missing_views_are_not_read(rng):
     alone = evaluation.geometry([views[1][present[:, 1]]]).rows["view 1"]
     for name in ("rank", "effective rank", "uniformity, Wasserstein", "negative cosine"):
         assert found.rows["view 2"][name] == pytest.approx(alone[name], rel=1e-6)
-    whole = present.all(1)
-    unit = (views / np.linalg.norm(views, axis=-1, keepdims=True)).astype(np.float32)
-    assert found.numbers()["LiDAR"] == pytest.approx(float(jax.jit(metrics.lidar)(unit[:, whole])), rel=1e-5)
+    lidar = jax.jit(metrics.lidar)(to_unit(views, np.float32)[:, present.all(1)])
+    assert found.numbers()["LiDAR"] == pytest.approx(float(lidar), rel=1e-5)
 
 
 def test_views_of_different_lengths_have_no_pairs(rng):

@@ -48,11 +48,9 @@ def test_holds_out_whole_groups():
     x = np.concatenate([names, 0.3 * score[groups][:, None] + 0.3 * rng.normal(size=(200, 1))], 1)
     y = score[groups] + 0.1 * rng.normal(size=200)
     new = np.concatenate([np.zeros((50, 20)), 0.3 * rng.normal(size=(50, 1))], 1)
-    answer = new[:, -1] / 0.3
-    given = ((x, y), (new, answer))
+    given = ((x, y), (new, new[:, -1] / 0.3))
     probe = MaeProbe(learning_rates=(1e-3, 1e-1), layers=1, epochs=30, weight_decay=0.0)
     rows, whole = (evaluation.mae_probe(*given, probe=probe, groups=g) for g in (None, groups))
-    print(rows[0].value, whole[0].value)
     assert rows[0].value > whole[0].value
     with pytest.raises(ValueError, match="got 2"):
         evaluation.mae_probe(*given, probe=probe, groups=groups // 10)

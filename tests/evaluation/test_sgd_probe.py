@@ -24,12 +24,9 @@ def by_hand(batches, options, rate, per_epoch, width):
         p = np.exp(x @ w)
         p /= p.sum(1, keepdims=True)
         gradient = x.T @ (p - np.eye(3)[y]) / len(x)
-        if options.decay == "cosine":
-            factor = (1 + np.cos(np.pi * step / total)) / 2
-        elif options.decay == "linear":
-            factor = (total - step) / total
+        factors = {"cosine": (1 + np.cos(np.pi * step / total)) / 2, "linear": (total - step) / total}
         v = options.momentum * v + gradient + options.weight_decay * w
-        w = w - rate * factor * v
+        w = w - rate * factors[options.decay] * v
     return w
 
 
@@ -57,8 +54,7 @@ def test_equals_sgd_by_hand(options, rng):
 
 def test_two_steps_of_nesterov():
     """torch.optim.SGD with nesterov=True and gradients 1 and 2: v = 1, then 2.9; steps of g + 0.9 v: 1.9 and 4.61."""
-    options = LinearProbe(nesterov=True)
-    rule = _classification._rule(options, np.ones(2), jnp.float32(0.5))
+    rule = _classification._rule(LinearProbe(nesterov=True), np.ones(2), jnp.float32(0.5))
     state, found = rule.init(jnp.zeros(1)), []
     for gradient in (1.0, 2.0):
         step, state = rule.update(jnp.full(1, gradient), state, jnp.zeros(1))
@@ -84,14 +80,11 @@ def test_batches_cover_an_epoch_without_repetition(rng):
     assert all((rows[:, 0] == labels).all() for rows, labels in batches)
 
 
-def split_of(features, labels):
-    return types.SimpleNamespace(labels=labels, class_names="abc")
-
-
 def protocol_results(rng, probe):
     x, y = classes(rng, 200)
     test, answer = classes(rng, 100)
-    splits = {"train": split_of(x, y), "test": split_of(test, answer)}
+    labels = {"train": y, "test": answer}
+    splits = {name: types.SimpleNamespace(labels=of, class_names="abc") for name, of in labels.items()}
     protocol = evaluation.Classification(draws=2, labels_per_class=(), linear=probe)
     features = {"train": x, "test": test}
     return {r.name: r for r in protocol.measure(features, splits)}, (protocol, features, splits)
@@ -133,7 +126,6 @@ def test_with_augmentation_the_batches_come_from_the_encoder(rng):
 )
 def test_augmentation_without_images_is_refused(source, message):
     splits = source.open()
-    protocol = evaluation.Classification(linear=LinearProbe())
     with pytest.raises(ValueError, match=message):
-        protocol.check(splits)
+        evaluation.Classification(linear=LinearProbe()).check(splits)
     evaluation.Classification(linear=LinearProbe(augment=False)).check(splits)

@@ -22,9 +22,7 @@ def blobs():
 
 def measured(features, labels, **options):
     """The results of a classification by name."""
-    splits = {
-        name: types.SimpleNamespace(labels=rows, class_names=tuple("abcd")) for name, rows in labels.items()
-    }
+    splits = {name: types.SimpleNamespace(labels=of, class_names="abcd") for name, of in labels.items()}
     results = evaluation.Classification(**options).measure(features, splits)
     return {result.name: result for result in results}
 
@@ -65,11 +63,8 @@ def test_unmeasured_results_have_a_reason(blobs):
 
 
 def test_evaluates_another_pair_of_splits(rng):
-    features = {
-        f"{of}{part}": rng.normal(size=(40, 3)) for of in ("", "other/") for part in ("train", "test")
-    }
-    labels = np.arange(40) % 2
-    split = types.SimpleNamespace(labels=labels, class_names=("a", "b"))
+    features = {name: rng.normal(size=(40, 3)) for name in ("train", "test", "other/train", "other/test")}
+    split = types.SimpleNamespace(labels=np.arange(40) % 2, class_names=("a", "b"))
     splits = dict.fromkeys(features, split)
     plain = {"train": features["other/train"], "test": features["other/test"]}
     expected = evaluation.Classification(labels_per_class=()).measure(plain, {"train": split, "test": split})

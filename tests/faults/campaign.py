@@ -30,12 +30,8 @@ def command(workdir, options):
 
 
 def environment(devices=1):
-    return os.environ | {
-        "MVCL_CACHE": str(ROOT / ".cache" / "jax"),
-        "JAX_PLATFORMS": "cpu",
-        "JAX_NUM_CPU_DEVICES": str(devices),
-        "PYTHONUNBUFFERED": "1",
-    }
+    on_cpu = {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(devices), "PYTHONUNBUFFERED": "1"}
+    return os.environ | on_cpu | {"MVCL_CACHE": str(ROOT / ".cache" / "jax")}
 
 
 def start(workdir, *options, devices=1, env=None, **kwargs):

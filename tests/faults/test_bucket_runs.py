@@ -18,8 +18,7 @@ pytestmark = pytest.mark.slow
 
 def checkpoints(run, *, whole):
     """Steps of the checkpoints that are complete, or of those that are not."""
-    folder = str(run / "checkpoints")
-    files = _buckets._client().find(folder)
+    files = _buckets._client().find(str(run / "checkpoints"))
     steps = {int(found[1]) for file in files if (found := re.search(r"/checkpoints/(\d+)/", file))}
     done = {step for step in steps if any(file.endswith(f"/{step}/commit_success.txt") for file in files)}
     return done if whole else steps - done
@@ -63,11 +62,5 @@ def kill_it(run, environment, kill):
 
 
 def mvcl(command, run, environment):
-    subprocess.run(
-        [MVCL, command, str(run)],
-        cwd=ROOT,
-        env=os.environ | environment,
-        check=True,
-        capture_output=True,
-        timeout=600,
-    )
+    words, env = [MVCL, command, str(run)], os.environ | environment
+    subprocess.run(words, cwd=ROOT, env=env, check=True, capture_output=True, timeout=600)

@@ -1,8 +1,4 @@
-"""Several processes on CPU, run by `make test-distributed`.
-
-The loss curve does not depend on the number of processes and devices, or on the split of parameters; checkpoints
-can be read with other numbers of devices.
-"""
+"""Several processes on CPU (`make test-distributed`): losses and checkpoints do not depend on processes and devices."""
 
 import json
 import re
@@ -30,9 +26,7 @@ def on_one_device(whole):
 def of_two_processes(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("runs") / "two"
     output = finish(start_many(workdir, devices=4))
-    logging = {
-        line[:3] for line in output.splitlines() if re.search(r"step +\d+/60|evaluating|report:", line)
-    }
+    logging = set(re.findall(r"^(...).*(?:step +\d+/60|evaluating|report:)", output, re.MULTILINE))
     assert logging == {"[0]"}  # only process 0 logs and reports
     return workdir
 
@@ -60,10 +54,8 @@ def test_evaluates_uneven_splits(of_two_processes, whole):
 )
 def test_parameters_split_over_devices(on_one_device, tmp_path, processes, devices, fsdp, slices):
     workdir, options = tmp_path / "run", ("--mesh.fsdp", fsdp, "--mesh.slices", slices)
-    if processes == 1:
-        finish(start(workdir, *options, devices=devices))
-    else:
-        finish(start_many(workdir, *options, devices=devices))
+    launched = start if processes == 1 else start_many
+    finish(launched(workdir, *options, devices=devices))
     assert worst(losses(workdir), on_one_device) < 1e-5
 
 

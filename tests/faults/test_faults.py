@@ -13,17 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from campaign import (
-    STEPS,
-    finish,
-    same_bits,
-    scores,
-    start,
-    start_many,
-    until,
-    wait_for_step,
-    whole_steps,
-)
+from campaign import STEPS, finish, same_bits, scores, start, start_many, until, wait_for_step, whole_steps
 
 pytestmark = pytest.mark.slow
 
@@ -146,9 +136,7 @@ def test_one_of_two_processes_is_killed(whole_of_two, tmp_path, victim):
     os.kill(worker(launcher.pid, victim), signal.SIGKILL)
     output = finish(launcher, 128 + signal.SIGKILL, timeout=120)
     assert f"process {victim} of 2 was killed by SIGKILL" in output
-    messages = [
-        line for line in output.splitlines() if line.startswith(f"[{1 - victim}]") and "mvcl:" in line
-    ]
+    messages = re.findall(rf"^\[{1 - victim}\].*mvcl:.*$", output, re.MULTILINE)
     assert messages, output
     assert "another process of this run has ended" in messages[-1]
     assert "Traceback" not in output

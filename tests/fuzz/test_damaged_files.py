@@ -129,9 +129,8 @@ def open_table(folder):
 
 
 def open_domains(folder):
-    return data.DomainNet(
-        path=str(folder), domains=test_domains.DOMAINS, held_out="", classes_per_draw=2
-    ).open()
+    options = {"domains": test_domains.DOMAINS, "held_out": "", "classes_per_draw": 2}
+    return data.DomainNet(path=str(folder), **options).open()
 
 
 FORMATS = {

@@ -19,11 +19,9 @@ def launch(*options, python=None):
 
 
 def test_processes_have_ranks_and_prefixes():
-    done = launch(
-        *("--processes", "3", "--devices", "4"),
-        python="import os; e = os.environ; print(e['JAX_COORDINATOR_ADDRESS'], e['JAX_NUM_PROCESSES'], "
-        "e['JAX_PROCESS_ID'], e['JAX_NUM_CPU_DEVICES'], e['JAX_PLATFORMS'])",
-    )
+    names = ("COORDINATOR_ADDRESS", "NUM_PROCESSES", "PROCESS_ID", "NUM_CPU_DEVICES", "PLATFORMS")
+    python = f"import os; print(*(os.environ['JAX_' + name] for name in {names}))"
+    done = launch("--processes", "3", "--devices", "4", python=python)
     assert done.returncode == 0, done.stderr
     lines = sorted(done.stdout.splitlines())
     address = lines[0].split()[1]
@@ -59,8 +57,7 @@ def test_forwards_signals(number):
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env=os.environ | {"PYTHONUNBUFFERED": "1"},
     )  # fmt: skip
-    ready = [process.stdout.readline() for _ in range(2)]
-    assert sorted(ready) == ["[0] ready\n", "[1] ready\n"]
+    assert sorted(process.stdout.readline() for _ in range(2)) == ["[0] ready\n", "[1] ready\n"]
     process.send_signal(number)
     output, errors = process.communicate(timeout=30)
     assert process.returncode == 143, errors

@@ -128,8 +128,8 @@ def worker(mocks, tmp_path):
 def test_pod_creates_installs_and_runs(mocks, worker):
     options = "objective:m3g --train.epochs 3"
     env = worker | {"OPTIONS": options, "MVCL_EXIT": "0", "WORKDIR": "/mnt/share/runs/x"}
-    up = pod("up", env=env)
-    assert f"mvcl train koromilas/cifar --workdir /mnt/share/runs/x {options}" in up.stdout
+    command = f"mvcl train koromilas/cifar --workdir /mnt/share/runs/x {options}"
+    assert command in pod("up", env=env).stdout
     home = Path(worker["HOME"])
     assert (home / "mvcl" / "pyproject.toml").is_file()  # the archive arrived complete
     installed = (home / "pip.log").read_text()
@@ -166,8 +166,7 @@ def test_pod_is_created_again_after_preemption(mocks, worker):
 
 def test_pod_of_several_slices_with_its_run_in_a_bucket(mocks, worker):
     env = worker | {"SLICES": "2", "WORKDIR": "gs://bucket/runs/x"}
-    up = pod("up", env=env)
-    assert "--workdir gs://bucket/runs/x --mesh.slices 2" in up.stdout
+    assert "--workdir gs://bucket/runs/x --mesh.slices 2" in pod("up", env=env).stdout
     calls = [call for call in mocks.calls() if call[0] == "gcloud"]
     assert all("queued-resources" in call for call in calls)
     (create,) = [call for call in calls if "create" in call]

@@ -9,6 +9,7 @@ on what is registered, and an objective without a reference fails a test.
 """
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable
 
@@ -197,28 +198,15 @@ def rince(z, mask, temperature=0.5, q=0.5, lam=0.001, extra=(), weight=None):
     )
 
 
-def _spread(z, mask, l, i, temperature, extra):
-    """LSE over the other instances of the same view; None where nothing is there."""
-    others = [z[l, j] for j in np.flatnonzero(mask[l]) if j != i]
-    return lse(against(z[l, i], others, extra, temperature))
-
-
-def _spreads(z, mask, views, temperature, extra):
-    """By instance, the sum of `_spread` over its views; None where no view has one."""
-    for i in range(z.shape[1]):
-        values = [_spread(z, mask, l, i, temperature, extra) for l in views if mask[l, i]]
-        values = [v for v in values if v is not None]
-        yield sum(values) if values else None
-
-
 @reference(options=[{}, {"symmetric": False}], coinciding=lambda k, n, d, t: 1 / t + 2 * np.log(n - 1))
 def dhel(z, mask, temperature=0.3, symmetric=True, extra=(), weight=None):
-    n, w = z.shape[1], by_instance(weight, z)
-    views = (0, 1) if symmetric else (0,)
-    energies = _spreads(z, mask, views, temperature, extra)
-    return mean(None if e is None else w[i] * e for i, e in enumerate(energies)) - mean(
-        w[i] * (z[0, i] @ z[1, i]) / temperature for i in range(n) if mask[:, i].all()
-    )
+    n, w, energies = z.shape[1], by_instance(weight, z), {}
+    for l, i in indices(mask[:2] if symmetric else mask[:1]):
+        others = [z[l, j] for j in np.flatnonzero(mask[l]) if j != i]
+        if others or len(extra):
+            energies[i] = energies.get(i, 0) + w[i] * lse(against(z[l, i], others, extra, temperature))
+    pairs = (w[i] * (z[0, i] @ z[1, i]) / temperature for i in range(n) if mask[:, i].all())
+    return mean(energies.values()) - mean(pairs)
 
 
 @reference(options=[{}], coinciding=lambda k, n, d, t: 0.0)
@@ -246,11 +234,9 @@ def siglip(z, mask, scale=10.0, bias=-10.0, extra=(), weight=None):
 @reference(options=[{}, {"radius": 0.5}], coinciding=lambda k, n, d, t: -1.0)
 def spectral(z, mask, radius=None, extra=(), weight=None):
     if radius is not None:
-        shortened = []
-        for a in (z, np.reshape(extra, (-1, z.shape[2]))):
-            length = np.linalg.norm(a, axis=-1, keepdims=True)
-            shortened.append(np.where(length > np.sqrt(radius), unit(a) * np.sqrt(radius), a))
-        z, extra = shortened
+        longest = np.sqrt(radius)
+        short = lambda v: v * longest / max(np.linalg.norm(v), longest)  # noqa: E731
+        z, extra = np.apply_along_axis(short, -1, z), [short(v) for v in extra]
     n, w, squares = z.shape[1], by_instance(weight, z), []
     for i in np.flatnonzero(mask[0]):
         others = [z[1, j] for j in np.flatnonzero(mask[1]) if j != i]
@@ -383,25 +369,21 @@ def poly_view(z, mask, temperature=0.1, aggregation="geometric", negatives_of="o
 def poly_siglip(z, mask, scale=10.0, bias=-10.0, aggregation="geometric"):
     def likelihood(i, a, b):
         others = [j for j in range(z.shape[1]) if j != i and mask[a, j]]
-        return _log_sigmoid(scale * z[a, i] @ z[b, i] + bias) + sum(
-            _log_sigmoid(-(scale * z[a, j] @ z[b, i] + bias)) for j in others
-        )
+        negatives = (_log_sigmoid(-(scale * z[a, j] @ z[b, i] + bias)) for j in others)
+        return _log_sigmoid(scale * z[a, i] @ z[b, i] + bias) + sum(negatives)
 
     return _aggregate(likelihood, mask, aggregation)
 
 
 def rest_of(z, mask, l, i):
-    others = [z[m, i] for m in range(len(z)) if m != l and mask[m, i]]
-    return sum(others) / len(others) if others else None
+    others = z[mask[:, i] & (np.arange(len(z)) != l), i]
+    return others.mean(0) if len(others) else None
 
 
 @reference(options=[{}, {"normalize_rest": False}], coinciding=lambda k, n, d, t: np.log(k * (n - 1) + 1))
 def sufficient_statistics(z, mask, temperature=0.1, normalize_rest=True, extra=()):
-    q = {}
-    for l, i in indices(mask):
-        r = rest_of(z, mask, l, i)
-        if r is not None:
-            q[l, i] = r / np.linalg.norm(r) if normalize_rest else r
+    found = {(l, i): rest_of(z, mask, l, i) for l, i in indices(mask)}
+    q = {at: unit(r) if normalize_rest else r for at, r in found.items() if r is not None}
     terms = []
     for l, i in q:
         p = z[l, i] @ q[l, i] / temperature
@@ -413,10 +395,9 @@ def sufficient_statistics(z, mask, temperature=0.1, normalize_rest=True, extra=(
 @reference(options=[{}, {"redundancy": 0.3, "eps": 0.1}], coinciding=lambda k, n, d, t: d)
 def barlow_twins(z, mask, redundancy=5e-3, eps=1e-5):
     both, d = mask.all(0), z.shape[2]
-    columns = [[view[both, a] for a in range(d)] for view in z]
     if not both.any():
         return float(d)
-    x, y = ([(c - c.mean()) / np.sqrt(c.var() + eps) for c in view] for view in columns)
+    x, y = ([(c - c.mean()) / np.sqrt(c.var() + eps) for c in view[both].T] for view in z)
     c = np.array([[np.mean(a * b) for b in y] for a in x])
     off = sum(c[a, b] ** 2 for a, b in itertools.permutations(range(d), 2))
     return np.sum((1 - np.diag(c)) ** 2) + redundancy * off
@@ -429,14 +410,11 @@ def barlow_twins(z, mask, redundancy=5e-3, eps=1e-5):
 def emp_ssl(z, mask, eps=0.2, invariance=200.0):
     d = z.shape[2]
     rates, cosines = [], []
-    for view, here in zip(z, mask):
-        if here.any():
-            vectors = view[here]
-            covariance = np.eye(d) + d / (len(vectors) * eps) * vectors.T @ vectors
-            rates.append(np.log(np.linalg.eigvalsh(covariance)).sum() / 2)
+    for vectors in (view[here] for view, here in zip(z, mask) if here.any()):
+        covariance = np.eye(d) + d / (len(vectors) * eps) * vectors.T @ vectors
+        rates.append(np.log(np.linalg.eigvalsh(covariance)).sum() / 2)
     for l, i in indices(mask):
-        centre = np.mean([z[m, i] for m in range(len(z)) if mask[m, i]], axis=0)
-        cosines.append(unit(z[l, i]) @ unit(centre))
+        cosines.append(unit(z[l, i]) @ unit(z[mask[:, i], i].mean(0)))
     return -mean(rates) - invariance * mean(cosines)
 
 
@@ -449,7 +427,26 @@ SOLVER = {"epsilon": 1.0, "threshold": 1e-13, "max_iterations": 2000}
     linear_memory=False,
 )
 def m3g(z, mask, epsilon=0.2, cost="circular_variance", cost_scale=1.0, **solver):
-    return matching_gap(z, mask, epsilon, lambda points, k: cost_scale * COSTS[cost](points, k))
+    """h(J) - h(P) with both h summed over all tuples.
+
+    The instances that lack a view share one point None of that view.
+    """
+    k = len(z)
+
+    def cost_of(points):
+        return cost_scale * COSTS[cost](points, k)
+
+    instances = np.flatnonzero(mask.any(axis=0))
+    share, here = 1 / len(instances), mask[:, instances]
+    points = [[*view[there], None] for view, there in zip(z[:, instances], here)]
+    weights = [share * np.append(np.ones(there.sum()), np.sum(~there)) for there in here]
+    c = np.empty([len(p) for p in points])
+    for index in np.ndindex(*c.shape):
+        c[index] = cost_of([points[l][i] for l, i in enumerate(index) if points[l][i] is not None])
+    *_, minimum = tensors.solve(c, weights, epsilon, 1e-13)
+    of_truth = np.mean([cost_of([z[l, i] for l in range(k) if mask[l, i]]) for i in instances])
+    of_truth += epsilon * (np.log(share) - 1)
+    return of_truth - minimum
 
 
 @reference(
@@ -470,32 +467,6 @@ def _deviation_of_some(points, k):
 
 
 COSTS = {"circular_variance": _variance_of_some, "circular_standard_deviation": _deviation_of_some}
-
-
-def matching_gap(z, mask, epsilon, cost):
-    """h(J) - h(P) with both h summed over all tuples.
-
-    The instances that lack a view share one point None of that view.
-    """
-    k = len(z)
-    instances = np.flatnonzero(mask.any(axis=0))
-    share = 1 / len(instances)
-    points, weights = [], []
-    for l in range(k):
-        here = [i for i in instances if mask[l, i]]
-        points.append([z[l, i] for i in here])
-        weights.append([share] * len(here))
-        if len(here) < len(instances):
-            points[l].append(None)
-            weights[l].append(share * (len(instances) - len(here)))
-    shape = tuple(len(p) for p in points)
-    c = np.empty(shape)
-    for index in itertools.product(*map(range, shape)):
-        c[index] = cost([points[l][i] for l, i in enumerate(index) if points[l][i] is not None], k)
-    *_, minimum = tensors.solve(c, [np.asarray(w) for w in weights], epsilon, 1e-13)
-    of_truth = np.mean([cost([z[l, i] for l in range(k) if mask[l, i]], k) for i in instances])
-    of_truth += epsilon * (np.log(share) - 1)
-    return of_truth - minimum
 
 
 @reference(
@@ -668,9 +639,9 @@ def symile(z, mask, temperature=1.0, negatives="all", key=None):
 def pmrl(z, mask, temperature=0.05, instance_temperature=0.1, weight=1.0):
     within, leading = [], {}
     for i in range(z.shape[1]):
-        here = [z[l, i] for l in range(len(z)) if mask[l, i]]
-        if here:
-            left, values, _ = np.linalg.svd(np.array(here).T, full_matrices=False)
+        here = z[mask[:, i], i]
+        if len(here):
+            left, values, _ = np.linalg.svd(here.T, full_matrices=False)
             along = left[:, 0] @ np.sum(here, axis=0)
             decides = along if abs(along) > 1e-12 else left[:, 0] @ here[0]
             leading[i] = left[:, 0] * (1 if decides >= 0 else -1)
@@ -686,32 +657,28 @@ def pmrl(z, mask, temperature=0.05, instance_temperature=0.1, weight=1.0):
 def all_pairs(pair_loss, z, mask, pairs="unordered", weights=None, reduction="mean"):
     k = len(z)
     chosen = {
-        "unordered": [(l, m) for l in range(k) for m in range(l + 1, k)],
-        "ordered": [(l, m) for l in range(k) for m in range(k) if l != m],
-        "all": [(l, m) for l in range(k) for m in range(k)],
+        "unordered": itertools.combinations(range(k), 2),
+        "ordered": itertools.permutations(range(k), 2),
+        "all": itertools.product(range(k), repeat=2),
     }[pairs]
-    chosen = [(l, m) for l, m in chosen if (mask[l] & mask[m]).any()]
-    w = np.ones((k, k)) if weights is None else weights
-    if np.ndim(w) == 3:
-        total = sum(pair_loss(z[[l, m]], mask[[l, m]], weight=w[l, m]) for l, m in chosen)
-    else:
-        total = sum(w[l, m] * pair_loss(z[[l, m]], mask[[l, m]]) for l, m in chosen)
-    return total / len(chosen) if reduction == "mean" else total
+    w, terms = np.ones((k, k)) if weights is None else weights, []
+    for l, m in chosen:
+        if (mask[l] & mask[m]).any():
+            of_pair = functools.partial(pair_loss, z[[l, m]], mask[[l, m]])
+            terms.append(of_pair(weight=w[l, m]) if np.ndim(w) == 3 else w[l, m] * of_pair())
+    return mean(terms) if reduction == "mean" else sum(terms)
 
 
 @reference_of_pairs
 def one_vs_rest(pair_loss, z, mask, normalize_rest=False):
-    k, n, d = z.shape
     losses = []
-    for l in range(k):
-        rest = np.zeros((n, d))
-        there = np.zeros(n, bool)
-        for i in range(n):
-            r = rest_of(z, mask, l, i)
-            if r is not None:
-                rest[i], there[i] = (r / np.linalg.norm(r) if normalize_rest else r), True
-        if (there & mask[l]).any():
-            losses.append(pair_loss(np.stack([z[l], rest]), np.stack([mask[l], there])))
+    for l, (view, here) in enumerate(zip(z, mask)):
+        found = [rest_of(z, mask, l, i) for i in range(z.shape[1])]
+        there = np.array([r is not None for r in found])
+        rest = np.stack([0 * view[0] if r is None else r for r in found])
+        if (there & here).any():
+            rest = unit(rest) if normalize_rest else rest
+            losses.append(pair_loss(np.stack([view, rest]), np.stack([here, there])))
     return mean(losses)
 
 
@@ -724,14 +691,10 @@ def cross_pairs(pair_loss, z, mask):
 
 @reference_of_pairs
 def mean_pair(pair_loss, z, mask, renormalize=True):
-    half = len(z) // 2
-    means, there = [], []
-    for side in (slice(None, half), slice(half, None)):
-        count = np.maximum(mask[side].sum(0), 1)[:, None]
-        means.append(np.where(mask[side, :, None], z[side], 0).sum(0) / count)
-        there.append(mask[side].any(0))
-    means = [unit(m) for m in means] if renormalize else means
-    return pair_loss(np.stack(means), np.stack(there))
+    sides = mask.reshape(2, -1, *mask.shape[1:])
+    sums = np.where(mask[:, :, None], z, 0).reshape(2, -1, *z.shape[1:]).sum(1)
+    means = sums / np.maximum(sides.sum(1), 1)[:, :, None]
+    return pair_loss(unit(means) if renormalize else means, sides.any(1))
 
 
 @reference(
@@ -756,8 +719,7 @@ def mmcr(z, mask, compression=0.0):
     def nuclear(rows):
         return np.linalg.svd(np.array(rows), compute_uv=False).sum()
 
-    views = [[z[l, i] for l in range(len(z)) if mask[l, i]] for i in range(z.shape[1])]
-    views = [v for v in views if v]
+    views = [z[here, i] for i, here in enumerate(mask.T) if here.any()]
     if not views:
         return 0.0
     return -nuclear([np.mean(v, axis=0) for v in views]) + compression * mean(nuclear(v) for v in views)
@@ -766,8 +728,8 @@ def mmcr(z, mask, compression=0.0):
 @reference(options=[{}, {"invariance": 0.3}], coinciding=lambda k, n, d, t: 0.0)
 def frossl(z, mask, invariance=1.0):
     k, _, d = z.shape
-    columns = [[z[l, :, a] / np.sqrt(sum(z[l, :, a] ** 2)) for a in range(d)] for l in range(k)]
-    centre = [sum(columns[l][a] for l in range(k)) / k for a in range(d)]
+    columns = [[u / np.sqrt(sum(u**2)) for u in view.T] for view in z]
+    centre = np.mean(columns, axis=0)
     value = 0.0
     for view in columns:
         norm = sum((u @ v / d) ** 2 for u in view for v in view)
@@ -781,11 +743,8 @@ def random_directions(key, slices, d):
 
 
 def squared_distances(z, mask, global_views):
-    centres = {}
-    for i in range(z.shape[1]):
-        here = [z[l, i] for l in range(len(z) if global_views is None else global_views) if mask[l, i]]
-        if here:
-            centres[i] = sum(here) / len(here)
+    whole = mask[:global_views]
+    centres = {i: z[: len(whole)][here, i].mean(0) for i, here in enumerate(whole.T) if here.any()}
     return mean(np.mean((z[l, i] - centres[i]) ** 2) for l, i in indices(mask) if i in centres)
 
 
@@ -811,19 +770,11 @@ def lejepa(z, mask, weight=0.05, slices=1024, knots=17, t_max=3.0, *, key, globa
     return (1 - weight) * squared_distances(z, mask, global_views) + weight * sigreg
 
 
+SCALES = {"scale": 2.0, "shape": 3.0, "center": 5.0}
+
+
 @reference(
-    options=[
-        {"slices": 5},
-        {
-            "slices": 3,
-            "weight": 0.3,
-            "scale": 2.0,
-            "shape": 3.0,
-            "center": 5.0,
-            "eps": 0.1,
-            "global_views": 1,
-        },
-    ],
+    options=[{"slices": 5}, {"slices": 3, "weight": 0.3, **SCALES, "eps": 0.1, "global_views": 1}],
     coinciding=None,
     derivative=False,
 )
@@ -853,7 +804,6 @@ def visreg(
         quantiles = special.ndtri([r / (len(x) + 1) for r in range(1, len(x) + 1)])
         p = (x - x.mean(0)) / (constant + eps)
         shapes = [np.mean((np.sort(p @ a) - quantiles) ** 2) for a in u]
-        terms.append(
-            scale * np.mean((1 - spread) ** 2) + shape * mean(shapes) + center * np.mean(x.mean(0) ** 2)
-        )
+        of_view = scale * np.mean((1 - spread) ** 2) + center * np.mean(x.mean(0) ** 2)
+        terms.append(of_view + shape * mean(shapes))
     return (1 - weight) * squared_distances(z, mask, global_views) + weight * mean(terms)

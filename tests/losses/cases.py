@@ -9,11 +9,13 @@ import jax
 import numpy as np
 import pytest
 from jax.sharding import AxisType
+from parametrize import some
 
 from mvcl import losses
 
 VIEWS = {losses.Operands.PAIR: 2, losses.Operands.VIEWS: 3, losses.Operands.GROUPS: 4}
 VIEWS |= {losses.Operands.FUSED: 6, losses.Operands.MASKED: 12, losses.Operands.FACTORED: 8}
+ROWS, WHOLE = jax.P(None, "data"), jax.P()  # of shard_map: instances split over the devices, and not
 HIGHER_ORDER = losses.higher_order_functions()
 OBJECTIVES = {name: f for name, f in losses.objectives().items() if name not in HIGHER_ORDER}
 PAIRS = [name for name, f in OBJECTIVES.items() if losses.takes(f).operands is losses.Operands.PAIR]
@@ -90,13 +92,9 @@ ALL = PLAIN + [of_pairs(name, "nt_xent") for name in HIGHER_ORDER if name in bru
 
 def every(cases, where=lambda case: True, fast=None):
     """Parametrises a test by the cases that satisfy a condition; `fast` names those that are not only `exhaustive`."""
-    chosen = [c for c in cases if where(c)]
-    names = {c.name.partition("(")[0] for c in chosen}
-    assert fast is None or set(fast) <= names, set(fast) - names
-    slow = [c for c in chosen if fast is not None and c.name.partition("(")[0] not in fast]
-    marks = {id(c): [pytest.mark.exhaustive] for c in slow}
-    params = [pytest.param(c, id=c.name, marks=marks.get(id(c), [])) for c in chosen]
-    return pytest.mark.parametrize("case", params)
+    chosen = {c.name.partition("(")[0]: c for c in cases if where(c)}
+    quick = list(chosen.values()) if fast is None else [chosen[name] for name in fast]
+    return pytest.mark.parametrize("case", some(chosen.values(), fast=quick), ids=lambda case: case.name)
 
 
 def some_missing(rng, shape):
@@ -136,6 +134,20 @@ def both(run, **options):
 def together(*functions):
     """All of them as one program, which compiles in less time than one for each."""
     return jax.jit(lambda *arguments: [function(*arguments) for function in functions])
+
+
+def split(function, *arguments, out=WHOLE, devices=2):
+    """On that many devices; of one argument whose instances are split, unless `arguments` says otherwise."""
+    specs = arguments or (ROWS,)
+    return jax.shard_map(function, mesh=mesh("data", devices=devices), in_specs=specs, out_specs=out)
+
+
+def agrees_with_differences(run, z, rng, step=1e-6, **tolerance):
+    """The gradient, along two random directions."""
+    slope = run(z)[1]
+    for direction in rng.normal(size=(2, *z.shape)):
+        change = (run(z + step * direction)[0] - run(z - step * direction)[0]) / (2 * step)
+        np.testing.assert_allclose(np.sum(slope * direction), change, **tolerance)
 
 
 def mesh(*names, devices=2):

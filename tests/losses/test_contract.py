@@ -6,11 +6,9 @@ import cases
 import jax
 import jax.numpy as jnp
 import numpy as np
-from cases import both, close, every, mesh, together
+from cases import ROWS, WHOLE, both, close, every, mesh, split, together
 
 from mvcl import losses
-
-ROWS = jax.P(None, "data")
 
 
 @every(cases.PLAIN)
@@ -31,7 +29,19 @@ def test_weights_of_pairs_are_split_over_devices_where_they_are_of_instances():
 
 
 # One of each family, and those that test_derivatives leaves out.
-DEGENERATE = ["info_nce", "siglip", "gram", "symile", "pmrl", "mmcr", "m3g", "m3g_pair", "visreg"]
+DEGENERATE = [
+    "info_nce",
+    "mv_infonce",
+    "frossl",
+    "siglip",
+    "gram",
+    "symile",
+    "pmrl",
+    "mmcr",
+    "m3g",
+    "m3g_pair",
+    "visreg",
+]
 
 # One of each way to compute: log-sum-exps across and within views, sums of other functions, cross-entropies of rows and
 # columns, tuples. The higher-order functions' loops are in test_values.
@@ -56,8 +66,8 @@ def test_instances_split_over_devices_where_views_are_missing(x64, rng, case):
     """The gradient of each device's embeddings is taken inside."""
     z, mask = case.with_holes(rng, case.draw(rng))
     local = lambda z, mask: both(case.run, axis_name="data", **mask)(z)  # noqa: E731
-    split = jax.shard_map(local, mesh=mesh("data"), in_specs=(ROWS, ROWS), out_specs=(jax.P(), ROWS))
-    close(jax.jit(split)(z, mask), both(case.run, **mask)(z), 1e-11)
+    found = jax.jit(split(local, ROWS, ROWS, out=(WHOLE, ROWS)))(z, mask)
+    close(found, both(case.run, **mask)(z), 1e-11)
 
 
 @every(
@@ -72,8 +82,7 @@ def test_row_maxima_in_blocks_and_over_devices(x64, rng, case):
     close(in_blocks, expected, 1e-10)
     if case.takes.axis_name:
         local = functools.partial(case.run, axis_name="data", **cold)
-        split = jax.shard_map(local, mesh=mesh("data"), in_specs=ROWS, out_specs=jax.P())
-        close(both(split)(z), expected, 1e-10)
+        close(both(split(local))(z), expected, 1e-10)
 
 
 @every(cases.ALL, lambda case: case.takes.axis_name, fast=["dhel", "mv_infonce", "frossl"])
@@ -81,8 +90,8 @@ def test_two_mesh_axes_blocks_and_the_gradient_outside(x64, rng, case):
     z, rows = case.draw(rng, 8), jax.P(None, ("data", "fsdp"))
     blocks = {"block_size": 1} if case.takes.block_size else {}
     local = functools.partial(case.run, axis_name=("data", "fsdp"), **blocks)
-    split = jax.shard_map(local, mesh=mesh("data", "fsdp"), in_specs=rows, out_specs=jax.P())
-    close(jax.jit(jax.value_and_grad(split))(z), both(case.run)(z), 1e-11)
+    on_four = jax.shard_map(local, mesh=mesh("data", "fsdp"), in_specs=rows, out_specs=WHOLE)
+    close(both(on_four)(z), both(case.run)(z), 1e-11)
 
 
 @every(cases.ALL, fast=["mv_infonce", "vicreg"])
@@ -107,9 +116,9 @@ def test_half_precision_is_computed_in_single(rng, case):
 
 @every(cases.ALL, fast=DEGENERATE)
 def test_degenerate_vectors_have_finite_gradients_in_single_precision(rng, case):
-    """In double precision they are in test_derivatives. And where no view is there."""
-    z = case.draw(rng).astype(np.float32)
-    runs = [(both(case.run), cases.degenerate(z, case.takes.normalize))]
+    """In double precision they are in test_derivatives. And two instances of eight views, and no view at all."""
+    z, few = case.draw(rng).astype(np.float32), case.draw(rng, 2, 3, views=8).astype(np.float32)
+    runs = [(both(case.run), [few, *cases.degenerate(z, case.takes.normalize)])]
     if case.takes.mask:
         runs.append((both(case.run, mask=np.zeros(z.shape[:2], bool)), [z]))
     for run, inputs in runs:
@@ -142,10 +151,3 @@ def test_memory_in_blocks_grows_with_n_only(case):
     z = jax.ShapeDtypeStruct((cases.VIEWS[case.takes.operands], n, 4), jnp.float32)
     program = both(case.run, block_size=64).lower(z).compile()
     assert program.memory_analysis().temp_size_in_bytes < n * n
-
-
-@every(cases.ALL, fast=["mv_infonce", "frossl"])
-def test_two_instances_of_eight_views(rng, case):
-    value, slope = both(case.run)(case.draw(rng, 2, 3, views=8).astype(np.float32))
-    assert np.isfinite(value)
-    assert np.isfinite(slope).all()

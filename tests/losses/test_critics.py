@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import ROWS, WHOLE
 from jax.scipy.special import logsumexp
 
 from mvcl import losses
 
-ROWS = jax.P(None, "data")
 POLY_VIEW = [functools.partial(losses.poly_view, negatives_of=of) for of in ("other", "anchor")]
 
 
@@ -67,8 +67,20 @@ def by_loops(z, mask, score, largest, negatives_of="other"):
     return -np.mean(terms)
 
 
+def check(total, by_hand, z, weights, mask):
+    """Values are those by hand; on two devices, in blocks, gradients by embeddings and weights are those of one."""
+    slopes = functools.partial(jax.value_and_grad, argnums=(0, 1), has_aux=True)
+    (_, values), expected = jax.jit(slopes(total))(z, weights, mask)
+    local = slopes(functools.partial(total, axis_name="data", block_size=2))
+    split = cases.split(local, ROWS, WHOLE, ROWS, out=((WHOLE, WHOLE), (ROWS, WHOLE)))
+    (_, over_devices), found = jax.jit(split)(z, weights, mask)
+    for each in (values, over_devices):
+        np.testing.assert_allclose(each, by_hand, rtol=1e-12)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), found, expected)
+
+
 def test_a_bilinear_critic_and_a_maximum_on_two_devices(x64, rng):
-    """Value by loops, and the gradients by embeddings and weights of one device; the critic is not symmetric."""
+    """The critic is not symmetric."""
     z, weights = rng.normal(size=(3, 6, 4)), rng.normal(size=(4, 4))
     mask = cases.some_missing(rng, z.shape[:2])
     largest = functools.partial(jnp.max, axis=0)
@@ -79,25 +91,14 @@ def test_a_bilinear_critic_and_a_maximum_on_two_devices(x64, rng):
         found = [f(z, critic=critic, aggregation=largest, mask=mask, **options) for f in runs]
         return sum(found), found
 
-    slopes = functools.partial(jax.value_and_grad, argnums=(0, 1), has_aux=True)
-    (_, values), expected = jax.jit(slopes(total))(z, weights, mask)
     units, score = brute_force.unit(z), lambda u, v: u @ weights @ v
     kinds = [("logs", "other"), ("logs", "anchor"), ("vectors", "other")]
-    np.testing.assert_allclose(values, [by_loops(units, mask, score, *kind) for kind in kinds], rtol=1e-12)
-    split = jax.shard_map(
-        slopes(functools.partial(total, axis_name="data", block_size=2)),
-        mesh=cases.mesh("data"),
-        in_specs=(ROWS, jax.P(), ROWS),
-        out_specs=((jax.P(), jax.P()), (ROWS, jax.P())),
-    )
-    (_, over_devices), found = jax.jit(split)(z, weights, mask)
-    np.testing.assert_allclose(over_devices, values, rtol=1e-12)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), found, expected)
+    check(total, [by_loops(units, mask, score, *kind) for kind in kinds], z, weights, mask)
 
 
 @pytest.mark.exhaustive
 def test_factor_cl_with_a_network_of_both_vectors_on_two_devices(x64, rng):
-    """Both turns, with missing views; the turn of the critics has no gradient by the embeddings."""
+    """Both turns; the turn of the critics has no gradient by the embeddings."""
     z, mask = rng.normal(size=(8, 6, 3)), cases.some_missing(rng, (8, 6))
 
     def loss(z, weight, mask, **options):
@@ -108,16 +109,9 @@ def test_factor_cl_with_a_network_of_both_vectors_on_two_devices(x64, rng):
         turns = [run(turn=t) for t in ("embeddings", "critics")]
         return turns[0] + 2 * turns[1], turns
 
-    slopes = functools.partial(jax.value_and_grad, argnums=(0, 1), has_aux=True)
-    (_, values), expected = jax.jit(slopes(loss))(z, 0.7, mask)
     units, f = brute_force.unit(z), lambda x, y: np.tanh(0.7 * x.sum() - 2 * y[0]) + x[0] * y[-1]
     by_hand = [brute_force.factor_cl(units, mask, turn=t, f=f) for t in ("embeddings", "critics")]
-    np.testing.assert_allclose(values, by_hand, rtol=1e-12)
-    local = slopes(functools.partial(loss, axis_name="data", block_size=2))
-    specs = {"in_specs": (ROWS, jax.P(), ROWS), "out_specs": ((jax.P(), jax.P()), (ROWS, jax.P()))}
-    (_, split), found = jax.jit(jax.shard_map(local, mesh=cases.mesh("data"), **specs))(z, 0.7, mask)
-    np.testing.assert_allclose(split, values, rtol=1e-12)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), found, expected)
+    check(loss, by_hand, z, 0.7, mask)
     alone = jax.jit(jax.grad(lambda z: loss(z, 0.7, mask)[1][1]))(z)
     assert not np.any(alone)
 

@@ -2,6 +2,7 @@
 
 import functools
 
+import brute_force
 import cases
 import chex
 import jax
@@ -94,31 +95,17 @@ def test_forward_mode_in_blocks_raises_and_reverse_mode_does_not(rng, case):
 
 @pytest.mark.parametrize("loss", [losses.mv_dhel, losses.mv_cl1])
 def test_forward_mode_over_devices_raises(rng, loss):
-    local = functools.partial(loss, axis_name="data")
-    split = jax.shard_map(local, mesh=cases.mesh("data"), in_specs=jax.P(None, "data"), out_specs=jax.P())
+    split = cases.split(functools.partial(loss, axis_name="data"))
     z = jnp.asarray(rng.normal(size=(2, 4, 2)), jnp.float32)
     with pytest.raises(TypeError, match=r"forward-mode derivatives .* 'data'.* without axis_name"):
         jax.jit(lambda z: jax.jvp(split, (z,), (z,))).lower(z)
 
 
-SOLVER = {"threshold": 1e-13, "max_iterations": 2000}
-VARIANCE, DEVIATION = "circular_variance", "circular_standard_deviation"
-
-
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("cost", [VARIANCE, DEVIATION])
-def test_second_derivative_of_m3g_with_a_mask(x64, rng, cost):
-    mask = np.array([[True, True, False], [True] * 3, [False, True, True]])
-    loss = lambda z: losses.m3g(z, 0.3, cost, mask=mask, **SOLVER)  # noqa: E731
-    found, expected = second_along(loss, *jnp.asarray(rng.normal(size=(2, 3, 3, 2))))
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("cost", [VARIANCE, DEVIATION])
+@pytest.mark.parametrize("cost", brute_force.COSTS)
 def test_second_derivative_of_m3g_over_devices(x64, rng, cost):
-    loss = functools.partial(losses.m3g, epsilon=0.2, cost=cost, **SOLVER)
-    local, rows = functools.partial(loss, axis_name="data"), jax.P(None, "data")
-    split = jax.shard_map(local, mesh=cases.mesh("data", devices=4), in_specs=rows, out_specs=jax.P())
+    solver = {"threshold": 1e-13, "max_iterations": 2000}
+    loss = functools.partial(losses.m3g, epsilon=0.2, cost=cost, **solver)
+    split = cases.split(functools.partial(loss, axis_name="data"), devices=4)
     at = jnp.asarray(rng.normal(size=(2, 3, 4, 2)))
     np.testing.assert_allclose(second_along(split, *at)[0], second_along(loss, *at)[0], atol=1e-11)

@@ -7,26 +7,21 @@ import cases
 import jax
 import numpy as np
 import pytest
+from cases import ROWS, WHOLE
 from parametrize import some
 from scipy import special
 
 from mvcl import losses
 
 
-def test_a_row_of_the_queue_longer_than_1_counts_as_a_unit_vector(x64, rng):
-    q, k = rng.normal(size=(2, 2, 5, 4))
-    rows = brute_force.unit(rng.normal(size=(3, 4)))
-    expected = brute_force.dsf(brute_force.unit(np.concatenate([q, k])), np.ones((4, 5), bool), extra=rows)
-    np.testing.assert_allclose(dsf(q, k, 3 * rows), expected, rtol=1e-10)
-
-
-def test_groups_of_different_size(x64, rng):
-    """A mask that hides all but one query is a group of one."""
-    q, k, more = rng.normal(size=(1, 5, 4)), rng.normal(size=(3, 5, 4)), rng.normal(size=(2, 5, 4))
+def test_groups_of_different_size_and_a_row_of_the_queue_longer_than_1(x64, rng):
+    """A mask that hides all but one query is a group of one; the row counts as a unit vector."""
+    z, rows = rng.normal(size=(6, 5, 4)), brute_force.unit(rng.normal(size=(3, 4)))
     mask = np.ones((6, 5), bool)
     mask[1:3] = False
-    z = brute_force.unit(np.concatenate([q, more, k]))
-    np.testing.assert_allclose(dsf(q, k), brute_force.dsf(z, mask), rtol=1e-10)
+    for queue, given in ((rows, 3 * rows), ((), None)):
+        expected = brute_force.dsf(brute_force.unit(z), mask, extra=queue)
+        np.testing.assert_allclose(dsf(z[:1], z[3:], given), expected, rtol=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -46,14 +41,18 @@ def test_one_view_each_is_info_nce(x64, rng, mean_resultant, normalize_concentra
     np.testing.assert_allclose(found["log_concentration_deviation"], 0, atol=1e-12)
 
 
+def drawn(rng, d, rows):
+    """Two views each of queries and keys, of which some are missing, and a queue of means of two."""
+    z, mask = rng.normal(size=(4, 6, d)), np.ones((4, 6), bool)
+    mask[:2, 1] = mask[2:, 2] = mask[0, 3] = False
+    return z, mask, brute_force.unit(rng.normal(size=(rows, 2, d))).mean(1)
+
+
 @pytest.mark.parametrize("divergence", some(["forward", "reverse", "symmetric"], fast=["symmetric"]))
 def test_divergences_by_hand(x64, rng, divergence):
     """Jeon 2025, Eq. 9, from query to key, from key to query, and both: on two devices, with missing views."""
     concentrations = ("own", "batch_mean") if divergence == "reverse" else ("batch_mean", "own")
-    d = 64  # no power series, which takes longer to compile
-    z, mask = rng.normal(size=(4, 6, d)), np.ones((4, 6), bool)
-    mask[:2, 1] = mask[2:, 2] = mask[0, 3] = False
-    queue = brute_force.unit(rng.normal(size=(3, 2, d))).mean(1)
+    z, mask, queue = drawn(rng, 64, 3)  # in 64 dimensions no power series, which takes longer to compile
     choices = [
         {"mean_resultant": a, "queue_concentration": c, "divergence": divergence, "temperature": 1.3}
         for a, c in zip(["estimate", "exact"], concentrations)
@@ -62,8 +61,7 @@ def test_divergences_by_hand(x64, rng, divergence):
     def local(z, mask, queue):
         return [losses.dsf(z[:2], z[2:], queue, mask=mask, axis_name="data", **c) for c in choices]
 
-    rows = jax.P(None, "data")
-    split = jax.shard_map(local, mesh=cases.mesh("data"), in_specs=(rows, rows, jax.P()), out_specs=jax.P())
+    split = cases.split(local, ROWS, ROWS, WHOLE)
     expected = [brute_force.dsf(brute_force.unit(z), mask, extra=queue, **c) for c in choices]
     np.testing.assert_allclose(jax.jit(split)(z, mask, queue), expected, rtol=1e-10)
 
@@ -76,10 +74,7 @@ def dsf(queries, keys, queue=None, **options):
 @pytest.mark.parametrize("in_batch_negatives", some([True, False], fast=[True]))
 def test_measures(x64, rng, in_batch_negatives):
     """R, κ, s+, s-, the effective temperature and the spread of κ by loops, on two devices."""
-    n, d = 6, 4
-    z, mask = rng.normal(size=(4, n, d)), np.ones((4, n), bool)
-    mask[:2, 1] = mask[2:, 2] = mask[0, 3] = False
-    queue = brute_force.unit(rng.normal(size=(5, 2, d))).mean(1)
+    z, mask, queue = drawn(rng, 4, 5)
     options = {"in_batch_negatives": in_batch_negatives, "temperature": 2.0}
     run = losses.of_views(functools.partial(losses.dsf, **options))
     units = brute_force.unit(z)
@@ -102,9 +97,7 @@ def test_measures(x64, rng, in_batch_negatives):
         "log_concentration_deviation": np.std([np.log(kappa) for _, _, kappa in every]),
     }
     local = lambda z, m, queue: run(z, queue=queue, mask=m, axis_name="data")  # noqa: E731
-    rows = jax.P(None, "data")
-    split = jax.shard_map(local, mesh=cases.mesh("data"), in_specs=(rows, rows, jax.P()), out_specs=jax.P())
-    loss, found = jax.jit(split)(z, mask, queue)
+    loss, found = jax.jit(cases.split(local, ROWS, ROWS, WHOLE))(z, mask, queue)
     np.testing.assert_allclose(loss, brute_force.dsf(units, mask, extra=queue, **options), rtol=1e-10)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10), found, expected)
 

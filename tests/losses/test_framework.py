@@ -69,15 +69,14 @@ def test_named_points(x64, rng):
 @pytest.mark.parametrize("options", some([{}, {"energy": "pair", "negatives": "all"}], fast=[{}]))
 def test_the_exponential_kernel_as_a_function(x64, rng, options):
     """Value and gradient with a queue, where views are missing, in blocks, and on two devices."""
-    z, extra, rows = rng.normal(size=(3, 6, 3)), rng.normal(size=(2, 3)), jax.P(None, "data")
+    z, extra = rng.normal(size=(3, 6, 3)), rng.normal(size=(2, 3))
     mask = cases.some_missing(rng, z.shape[:2])
     loss = functools.partial(CONTRAST, extra_negatives=extra, **options)
     runs = [cases.both(loss, temperature=0.2, mask=mask)]
     runs += [cases.both(loss, kernel=exponential, mask=mask, block_size=size) for size in (None, 4)]
     expected, *found = cases.together(*runs)(z)
     local = lambda z, mask: loss(z, kernel=exponential, mask=mask, axis_name="data", block_size=2)  # noqa: E731
-    split = jax.shard_map(local, mesh=cases.mesh("data"), in_specs=(rows, rows), out_specs=jax.P())
-    found.append(jax.jit(jax.value_and_grad(split))(z, mask))
+    found.append(jax.jit(jax.value_and_grad(cases.split(local, cases.ROWS, cases.ROWS)))(z, mask))
     for each in found:
         cases.close(each, expected, 1e-11)
 

@@ -8,20 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import both, close
+from cases import ROWS, WHOLE, agrees_with_differences, both, close
 from parametrize import some
 
 from mvcl import losses
 
 KEY = jax.random.key(3)
-
-
-def agrees_with_differences(run, z, rng, step=1e-6, **tolerance):
-    """The gradient, along two random directions."""
-    slope = run(z)[1]
-    for direction in rng.normal(size=(2, *z.shape)):
-        change = (run(z + step * direction)[0] - run(z - step * direction)[0]) / (2 * step)
-        np.testing.assert_allclose(np.sum(slope * direction), change, **tolerance)
 
 
 @pytest.mark.parametrize("loss", some([losses.gram, losses.triangle, losses.pmrl], fast=[losses.gram]))
@@ -86,9 +78,8 @@ def test_direction_of_two_views_of_negative_cosine(x64, rng):
     left = brute_force.unit(z[0] - z[1])
     expected = np.mean(np.log(np.exp(left @ left.T / 0.1).sum(1)) - 10)
     turned = z @ np.linalg.qr(rng.normal(size=(3, 3)))[0]
-    value, apart = jax.jit(jax.vmap(lambda z: (losses.pmrl(z), losses.pmrl(z) - losses.pmrl(z, weight=0.0))))(
-        np.stack([z, turned])
-    )
+    both_of = lambda z: (losses.pmrl(z), losses.pmrl(z) - losses.pmrl(z, weight=0.0))  # noqa: E731
+    value, apart = jax.jit(jax.vmap(both_of))(np.stack([z, turned]))
     np.testing.assert_allclose(apart, expected, rtol=1e-9)
     np.testing.assert_allclose(value[0], value[1])
 
@@ -105,8 +96,7 @@ def test_shuffled_tuples_do_not_depend_on_devices(x64, rng, devices, options):
     by_hand = brute_force.symile(brute_force.unit(z), mask, 0.2, "shuffled", KEY)
     np.testing.assert_allclose(expected[0], by_hand, rtol=1e-11)
     local = lambda z, m: both(loss, mask=m, axis_name="data", **options)(z)  # noqa: E731
-    rows, mesh = jax.P(None, "data"), cases.mesh("data", devices=devices)
-    split = jax.shard_map(local, mesh=mesh, in_specs=(rows, rows), out_specs=(jax.P(), rows))
+    split = cases.split(local, ROWS, ROWS, out=(WHOLE, ROWS), devices=devices)
     close(jax.jit(split)(z, mask), expected)
     assert run(z, jax.random.key(4))[0] != expected[0]
 

@@ -8,25 +8,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import both, close
+from cases import agrees_with_differences, both, close
 from parametrize import some
 
 from mvcl import losses
 
 NAMES = ("vicreg", "barlow_twins", "mmcr", "frossl", "emp_ssl", "lejepa", "visreg")
 KEY = jax.random.key(1)
-ROWS = jax.P(None, "data")
 
 
-@pytest.mark.parametrize("name", some(NAMES, fast=["visreg"]))
+@pytest.mark.parametrize("name", some([*NAMES, "mmcr of n < d"], fast=["visreg", "mmcr of n < d"]))
 def test_one_instance_a_device_in_both_modes(x64, rng, name):
-    """Directions are not a multiple of the devices."""
-    case = cases.case(name)
-    z = case.draw(rng, 4, 3)
+    """Directions are not a multiple of the devices. With n < d, the rows are gathered in place of a (d, d) matrix."""
+    few = name == "mmcr of n < d"
+    case = cases.case("mmcr", {"compression": 0.5}) if few else cases.case(name)
+    z = case.draw(rng, 4, 6 if few else 3)
     direction = jnp.asarray(rng.normal(size=z.shape))
     expected = both(case.run)(z)
-    local = functools.partial(case.run, axis_name="data")
-    f = jax.shard_map(local, mesh=cases.mesh("data", devices=4), in_specs=ROWS, out_specs=jax.P())
+    np.testing.assert_allclose(expected[0], case.by_hand(z), rtol=1e-11)
+    f = cases.split(functools.partial(case.run, axis_name="data"), devices=4)
     program = lambda z: (*jax.value_and_grad(f)(z), jax.jvp(f, (z,), (direction,))[1])  # noqa: E731
     *found, tangent = jax.jit(program)(z)
     np.testing.assert_allclose(tangent, jnp.sum(expected[1] * direction), rtol=1e-10)
@@ -39,11 +39,8 @@ def test_gradient_where_a_column_is_constant_and_views_coincide(x64, rng, name):
     case = cases.case(name)
     z = np.broadcast_to(rng.normal(size=(1, 6, 3)), case.draw(rng, 6, 3).shape).copy()
     z[:, :, 1] = 0.25
-    direction = rng.normal(size=z.shape)
-    program = both(case.run)
     step = 1e-6 if name == "vicreg" else 1e-5  # the third derivative of its square root is 1 / eps
-    change = (program(z + step * direction)[0] - program(z - step * direction)[0]) / (2 * step)
-    np.testing.assert_allclose(np.sum(program(z)[1] * direction), change, rtol=1e-5, atol=1e-7)
+    agrees_with_differences(both(case.run), z, rng, step, rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -89,15 +86,6 @@ def test_zero_singular_values_have_no_direction_at_any_scale(rng):
     along = line / np.linalg.norm(line, axis=1, keepdims=True)
     across = found - np.sum(found * along, axis=2, keepdims=True) * along
     np.testing.assert_array_less(np.abs(across), 1e-3 * np.abs(found).max())
-
-
-def test_mmcr_of_few_instances_over_devices(x64, rng):
-    """n < d: the rows are gathered in place of a (d, d) matrix."""
-    z = rng.normal(size=(3, 4, 6))
-    local = functools.partial(losses.mmcr, compression=0.5, axis_name="data")
-    split = jax.shard_map(local, mesh=cases.mesh("data"), in_specs=ROWS, out_specs=jax.P())
-    expected = brute_force.mmcr(brute_force.unit(z), np.ones((3, 4), bool), 0.5)
-    close(both(split)(z), (expected, both(losses.mmcr, compression=0.5)(z)[1]), 1e-11)
 
 
 @pytest.mark.parametrize("name", some(["lejepa", "visreg"], fast=["lejepa"]))

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_methods import N, setting
+from test_methods import N, loss_of, setting
 
 from mvcl import augment, losses, methods, models
 
@@ -28,11 +28,6 @@ def started(objective, k, rng, **options):
     return learner, params, statistics, {"views": views, "present": present, **count}
 
 
-def loss_of(learner, objective):
-    of_views = partial(losses.of_views(objective), **learner.objective_options)
-    return lambda p, s, x: learner.loss(p, s, methods.Batch(x, lambda x: x["views"]), of_views)
-
-
 @pytest.mark.parametrize("k", [2, pytest.param(6, marks=pytest.mark.exhaustive)])
 def test_comm_of_every_view_alone_and_of_all_that_are_there(rng, k):
     """Embeddings are those of the tokens that are there without any mask. What is missing is never read."""
@@ -51,9 +46,8 @@ def test_comm_of_every_view_alone_and_of_all_that_are_there(rng, k):
     def both(params, inputs):
         (value, (_, z, _)), gradient = jax.value_and_grad(loss, has_aux=True)(params, statistics, inputs)
         nets = learner.network(params, statistics)
-        tokens = jnp.concatenate(
-            [e(x).reshape(N, 2, 3) for e, x in zip(nets.encoder, inputs["views"])], axis=1
-        )
+        tokens = [e(x).reshape(N, 2, 3) for e, x in zip(nets.encoder, inputs["views"])]
+        tokens = jnp.concatenate(tokens, axis=1)
         each = [alone(nets, tokens, np.repeat(np.eye(k)[l], 2)) for l in range(k)]
         rows = [alone(nets, tokens[i : i + 1], np.repeat(here, 2)) for i, here in enumerate(present)]
         every = [*each, jnp.concatenate(rows)]
@@ -75,7 +69,7 @@ def test_comm_of_every_view_alone_and_of_all_that_are_there(rng, k):
 @pytest.mark.exhaustive
 def test_inf_masking_grows_with_the_run(rng):
     learner, params, statistics, inputs = started(losses.inf_masking, 2, rng, ratio=1000.0)
-    loss = jax.jit(loss_of(learner, losses.inf_masking))
+    loss = loss_of(learner, losses.inf_masking)
     later = learner.after(params, statistics, jnp.float32(0.5))
     assert loss(params, statistics, inputs)[0] < loss(params, later, inputs)[0] - 2e-5
 
@@ -83,7 +77,7 @@ def test_inf_masking_grows_with_the_run(rng):
 def test_other_objectives_compare_the_views(rng):
     pairs = losses.all_pairs(losses.info_nce)
     learner, params, statistics, inputs = started(pairs, 2, rng)
-    value, (_, z, _) = jax.jit(loss_of(learner, pairs))(params, statistics, inputs)
+    value, (_, z, _) = loss_of(learner, pairs)(params, statistics, inputs)
     np.testing.assert_allclose(value, pairs(z, mask=inputs["present"].T), rtol=1e-5)
     with pytest.raises(ValueError, match=r"method.tokens must divide 6, .* got 4; for example 2"):
         methods.Fused().build(setting(encoder=models.MLP(widths=(6,))))
@@ -95,9 +89,8 @@ def test_without_a_network_views_are_fused_by_their_mean(rng):
     z = np.stack([e(x) for e, x in zip(nets.encoder, inputs["views"])])
     whole = np.stack([z[here, i].mean(0) for i, here in enumerate(present)])
     given = {name: inputs[name] for name in ("views", "present")}
-    np.testing.assert_allclose(
-        learner.features(params, statistics, given, "encoder"), whole, rtol=1e-4, atol=1e-5
-    )
+    found = learner.features(params, statistics, given, "encoder")
+    np.testing.assert_allclose(found, whole, rtol=1e-4, atol=1e-5)
     every = [nets.head(x) for x in (*z, whole)]
     mask = np.concatenate([present.T, np.ones((1, N), bool)] * 2)
     value = loss_of(learner, losses.comm)(params, statistics, inputs)[0]
@@ -130,8 +123,7 @@ def test_augmentation_is_by_kind(rng):
     first, last = sequence[:, 0, 0], sequence[:, 5, 0]
     assert (first >= 0).all()
     assert (last <= 5 + 1e-5).all()
-    np.testing.assert_allclose(
-        np.mean(last - first), 5 * 0.75, atol=0.1
-    )  # a share of 0.5 to 1 of the five steps
+    # a share of 0.5 to 1 of the five steps
+    np.testing.assert_allclose(np.mean(last - first), 5 * 0.75, atol=0.1)
     np.testing.assert_allclose(sequence[:, 2, 0], first + (last - first) * 2 / 5, rtol=1e-4, atol=1e-4)
     assert image.shape == (3, 8, 8, 1)

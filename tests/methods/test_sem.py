@@ -158,7 +158,7 @@ def test_missing_views(rng):
 def test_rows_that_fill_the_devices_do_not_count(rng, missing):
     learner = build()
     params, statistics = started(learner)
-    inputs = batch(rng, present=rng.random((N, 3)) < 0.7) if missing else batch(rng)
+    inputs = batch(rng, present=rng.random((N, 3)) < 0.7)
     if not missing:
         del inputs["present"]
     filled = jax.tree.map(lambda x: np.concatenate([x, x[:4]]), inputs)
@@ -246,9 +246,8 @@ def test_losses_and_similarities_of_pairs(rng):
 def two_groups(rng):
     """Views 0 and 1 depend on the half of an example; view 2 is noise."""
     half = np.where(np.arange(N) < N // 2, 20.0, -20.0)[:, None]
-    return tuple(
-        (rng.normal(size=(N, w)) + (half if v < 2 else 0)).astype(np.float32) for v, w in enumerate(WIDTHS)
-    )
+    views = [rng.normal(size=(N, w)) + shift for w, shift in zip(WIDTHS, (half, half, 0))]
+    return tuple(view.astype(np.float32) for view in views)
 
 
 def test_weights_use_h_first_and_z_later(rng, monkeypatch):

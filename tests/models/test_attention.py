@@ -35,9 +35,8 @@ def test_attention_is_the_formula(fused, masked, rng, monkeypatch):
     """The arguments of the fused kernel are those of XLA's, which stands for it."""
     arrays, plain = case(rng, 5, masked), jax.nn.dot_product_attention
     monkeypatch.setattr(_vit, "_fused", lambda q: fused)
-    monkeypatch.setattr(
-        jax.nn, "dot_product_attention", lambda *arrays, implementation, **which: plain(*arrays, **which)
-    )
+    attention = lambda *arrays, implementation, **which: plain(*arrays, **which)  # noqa: E731
+    monkeypatch.setattr(jax.nn, "dot_product_attention", attention)
     expected = formula(*arrays)
     np.testing.assert_allclose(_vit.attend(*arrays), expected, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(_vit.attend(*arrays, first=2), expected[:, :2], rtol=1e-4, atol=1e-5)
@@ -68,12 +67,8 @@ def test_a_gpu_gets_the_fused_kernel_both_ways(masked, rng, monkeypatch):
     monkeypatch.setattr(cudnn, "check_compute_capability", lambda capability: True)
     *arrays, there = case(rng, 197, masked, jnp.bfloat16)
 
-    def gradient(*arrays):
-        return jax.grad(lambda *arrays: _vit.attend(*arrays, there).sum().astype(jnp.float32), (0, 1, 2))(
-            *arrays
-        )
-
-    text = jax.jit(gradient).trace(*arrays).lower(lowering_platforms=("cuda",)).as_text()
+    total = lambda *arrays: _vit.attend(*arrays, there).sum().astype(jnp.float32)  # noqa: E731
+    text = jax.jit(jax.grad(total, (0, 1, 2))).trace(*arrays).lower(lowering_platforms=("cuda",)).as_text()
     kernel = "fmhaScaleBiasSoftmax" if masked else "fmhaSoftmax"
     assert f"{kernel}(" in text
     assert f"{kernel}Backward(" in text

@@ -194,11 +194,10 @@ def test_derivatives_of_the_convolution_equal_xla(window, shape, rng, monkeypatc
 
         return jax.jit(jax.vmap(run))(x, kernel)
 
-    chex.assert_trees_all_close(
-        results(convolve), results(jax.lax.conv_general_dilated), rtol=1e-4, atol=1e-3
-    )
-    close = functools.partial(chex.assert_trees_all_close, rtol=0.05, atol=0.5)
-    close(results(convolve, jnp.bfloat16)[:2], results(jax.lax.conv_general_dilated, jnp.bfloat16)[:2])
+    ours, xla = convolve, jax.lax.conv_general_dilated
+    chex.assert_trees_all_close(results(ours), results(xla), rtol=1e-4, atol=1e-3)
+    halves = (results(of, jnp.bfloat16)[:2] for of in (ours, xla))
+    chex.assert_trees_all_close(*halves, rtol=0.05, atol=0.5)
 
 
 @pytest.mark.parametrize("channels", [3, 9])
@@ -212,9 +211,8 @@ def test_a_convolution_is_computed_where_its_images_are(channels, rng):
 
     mesh = jax.make_mesh((2,), ("data",), (AxisType.Auto,), devices=jax.devices()[:2])
     rows, whole = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in (("data",), ()))
-    split = (
-        jax.jit(gradient, in_shardings=(rows, whole), out_shardings=(rows, whole)).lower(x, kernel).compile()
-    )
+    shardings = {"in_shardings": (rows, whole), "out_shardings": (rows, whole)}
+    split = jax.jit(gradient, **shardings).lower(x, kernel).compile()
     assert "all-gather" not in split.as_text()
     sharded = split(jax.device_put(x, rows), jax.device_put(kernel, whole))
     chex.assert_trees_all_close(sharded, jax.jit(gradient)(x, kernel), rtol=1e-4, atol=1e-4)
@@ -312,6 +310,13 @@ def test_fixed_positions_are_sines_and_cosines_of_row_and_column():
     assert trained == [True, False]
 
 
+def test_a_frozen_projection_is_no_parameter():
+    vit = ViT(patch=4, width=16, depth=1, heads=2)
+    configs = (dataclasses.replace(vit, frozen_patches=frozen) for frozen in (False, True))
+    free, frozen = (parameter_count(abstract(config, (8, 8, 3))) for config in configs)
+    assert free - frozen == 4 * 4 * 3 * 16 + 16
+
+
 def test_positions_are_interpolated_for_images_of_another_size():
     """Half the size: the mean of the bicubic kernel over pairs of patches; the same size again: as they are."""
     encoder = ViT(patch=4, width=16, depth=1, heads=2).build((32, 32, 3), dtype=jnp.float32, rngs=nnx.Rngs(0))
@@ -324,11 +329,7 @@ def test_positions_are_interpolated_for_images_of_another_size():
     # Keys' cubic (a = -1/2) stretched by two, at distances 0.5, 1.5, 2.5 and 3.5 patches from the middle of a pair.
     x = np.array([3.5, 2.5, 1.5, 0.5, 0.5, 1.5, 2.5, 3.5]) / 2
     cubic = np.where(x < 1, 1.5 * x**3 - 2.5 * x**2 + 1, -0.5 * x**3 + 2.5 * x**2 - 4 * x + 2)
-    weights = np.zeros((4, 8))
-    for row in range(4):
-        for place, weight in zip(range(2 * row - 3, 2 * row + 5), cubic):
-            if 0 <= place < 8:
-                weights[row, place] = weight
+    weights = np.array([np.pad(cubic, (2 * row, 6 - 2 * row))[3:-3] for row in range(4)])
     weights /= weights.sum(1, keepdims=True)
     np.testing.assert_allclose(small, np.einsum("ai,bj,ijd->abd", weights, weights, grid), atol=1e-5)
     with pytest.raises(ValueError, match=r"patch must divide .* every view; got 4 for 18x16"):

@@ -68,9 +68,8 @@ def test_value_gradient_and_statistics_are_those_of_one_pass(name, rng):
 def test_extra_products_are_a_pass_and_of_all_but_a_last_layer_another(name):
     network, shape = built(name)
     x = jax.ShapeDtypeStruct((4, *shape), jnp.float32)
-    counts = [
-        products(jax.make_jaxpr(f)(*of, x).jaxpr) for f, *of in map(partial(gradient, network), POLICIES)
-    ]
+    programs = map(partial(gradient, network), POLICIES)
+    counts = [products(jax.make_jaxpr(f)(*of, x).jaxpr) for f, *of in programs]
     # Products whose result the gradient needs, and those of the layers that are not the last of a block.
     extra = {"vit": (4 * 5, 4 * 3), "resnet18": (20, 8), "eeg": (6, 0)}[name]
     assert [count - counts[0] for count in counts] == [0, extra[0], sum(extra)]

@@ -1,6 +1,7 @@
 """Weights of other programs' files, which are written here without PyTorch and read by name."""
 
 import argparse
+from functools import partial
 from itertools import pairwise
 
 import jax
@@ -52,10 +53,13 @@ def short(monkeypatch):
     monkeypatch.setitem(_convolutional._BLOCKS, 18, (1, 1, 1, 1))
 
 
-def build(config, shape=(8, 8, 3)):
+def zeros(make):
     """A module of zeros; drawing its weights would take longer than the test."""
-    module = nnx.eval_shape(lambda: config.build(shape, dtype=jnp.float32, rngs=nnx.Rngs(0)))
-    return fill(module, np.zeros)
+    return fill(nnx.eval_shape(lambda: make(dtype=jnp.float32, rngs=nnx.Rngs(0))), np.zeros)
+
+
+def build(config, shape=(8, 8, 3)):
+    return zeros(partial(config.build, shape))
 
 
 def fill(module, draw):
@@ -93,14 +97,7 @@ def of_torchvision(encoder, _):
 
 
 def of_dsf_vit(encoder, head):  # main_mocov3_multiview.py; utils/models/mocov3.py, _build_mlp
-    places = {
-        "linears.0": "0",
-        "norms.0": "1",
-        "linears.1": "3",
-        "norms.1": "4",
-        "linears.2": "6",
-        "norms.2": "7",
-    }
+    places = dict(zip(("linears.0", "norms.0", "linears.1", "norms.1", "linears.2", "norms.2"), "013467"))
     whole = encoder | prefixed(numbered(head, places), "head.")
     predictor = {"0.weight": np.ones((5, 4)), "1.weight": np.ones(5), "3.weight": np.ones((4, 5))}
     tensors = prefixed(whole, "module.base_encoder.") | prefixed(predictor, "module.predictor.")
@@ -110,7 +107,7 @@ def of_dsf_vit(encoder, head):  # main_mocov3_multiview.py; utils/models/mocov3.
 
 def of_dsf_cifar(encoder, head):  # utils/models/mocov2_cifar.py, ModelBase and ModelMoCo
     moved = {PLACES[name.partition(".")[0]] + "." + name.partition(".")[2]: x for name, x in encoder.items()}
-    whole = moved | prefixed(numbered(head, {"linears.0": "9.0", "linears.1": "9.2"}), "")
+    whole = moved | numbered(head, {"linears.0": "9.0", "linears.1": "9.2"})
     other = prefixed({name: 0 * value for name, value in whole.items()}, "encoder_k.net.")
     return {"state_dict": prefixed(whole, "encoder_q.net.") | other}, {"prefix": "encoder_q.net"}
 
@@ -119,14 +116,12 @@ def of_koromilas(encoder, head):  # models/encoder.py, EncodeProject; models/ssl
     places = {"linears.0": "fc1", "norms.0": "bn1", "linears.1": "fc2", "norms.1": "bn2"}
     projection = numbered(head, places) | {"bn2.bias": np.zeros(6)}
     whole = prefixed(of_torchvision(encoder, head)[0], "convnet.") | prefixed(projection, "projection.")
-    return {
-        "state_dict": prefixed(whole, "model.module."),
-        "hparams": argparse.Namespace(arch="ResNet50"),
-    }, {}
+    hparams = argparse.Namespace(arch="ResNet50")
+    return {"state_dict": prefixed(whole, "model.module."), "hparams": hparams}, {}
 
 
 def of_moco(encoder, head):  # facebookresearch/moco, moco/builder.py
-    whole = prefixed(encoder, "") | prefixed(numbered(head, {"linears.0": "fc.0", "linears.1": "fc.2"}), "")
+    whole = encoder | numbered(head, {"linears.0": "fc.0", "linears.1": "fc.2"})
     both = prefixed(whole, "module.encoder_q.") | prefixed(whole, "module.encoder_k.")
     return {"state_dict": both}, {"prefix": "module.encoder_q"}
 
@@ -172,9 +167,8 @@ def test_errors_of_names(tmp_path, rng, short):
         load_weights(encoder, path, prefix="z")
     with pytest.raises(ValueError, match=r"the head needs its layers, \(16, 16\), \(16, 128\); .*has none"):
         load_weights(encoder, path, prefix="q", head=build(MLPHead(), 16))
-    assert (
-        load_weights(encoder, path, prefix="q.", head=build(IdentityHead(), 16)) == "q."
-    )  # a head without layers
+    without_layers = build(IdentityHead(), 16)
+    assert load_weights(encoder, path, prefix="q.", head=without_layers) == "q."
     fill(encoder, np.zeros)
     save_file(prefixed(tensors, "q.") | {"q.layer1.1.conv1.weight": np.ones(1)}, path)
     with pytest.raises(ValueError, match=r"has \['q.layer1.1.conv1.weight'\] too"):
@@ -250,8 +244,7 @@ def test_vision_transformers_of_hugging_face(names, tmp_path, rng):
 def test_the_released_autoencoders_of_sem(tmp_path, rng):
     """By a forward pass over the file, as network.py has it: an encoder and a decoder of four layers, an embedding."""
     widths, hidden, features, embedding = (3, 5), (6, 7, 4), 2, 3
-    layers = [*hidden, features]
-    tensors = {}
+    layers, tensors = [*hidden, features], {}
     for v, width in enumerate(widths):
         sizes = {
             f"encoders.{v}.encoder": [width, *layers],
@@ -263,12 +256,7 @@ def test_the_released_autoencoders_of_sem(tmp_path, rng):
                 tensors[f"{name}.{2 * i}.weight"] = rng.normal(size=(after, before)).astype(np.float32)
                 tensors[f"{name}.{2 * i}.bias"] = rng.normal(size=after).astype(np.float32)
     save(tensors, tmp_path / "Caltech.pth")
-    network = fill(
-        nnx.eval_shape(
-            lambda: Autoencoders(widths, hidden, features, embedding, dtype=jnp.float32, rngs=nnx.Rngs(0))
-        ),
-        np.zeros,
-    )
+    network = zeros(partial(Autoencoders, widths, hidden, features, embedding))
     assert load_weights(network, tmp_path / "Caltech.pth") == ""
 
     def forward(x, name):
@@ -286,13 +274,10 @@ def test_the_released_autoencoders_of_sem(tmp_path, rng):
         return h, network.embed(h), network.decode(h)
 
     h, z, decoded = found(views)
+    close = partial(np.testing.assert_allclose, rtol=1e-4)
     for v, x in enumerate(views):
         expected = forward(x, f"encoders.{v}.encoder")
-        np.testing.assert_allclose(h[v], expected, rtol=1e-4, atol=1e-4)
         head = forward(expected, f"feature_contrastive_modules.{v}")
-        np.testing.assert_allclose(
-            z[v], head / np.linalg.norm(head, axis=1, keepdims=True), rtol=1e-4, atol=1e-4
-        )
-        np.testing.assert_allclose(
-            decoded[v], forward(expected, f"decoders.{v}.decoder"), rtol=1e-4, atol=1e-3
-        )
+        close(h[v], expected, atol=1e-4)
+        close(z[v], head / np.linalg.norm(head, axis=1, keepdims=True), atol=1e-4)
+        close(decoded[v], forward(expected, f"decoders.{v}.decoder"), atol=1e-3)

@@ -7,6 +7,7 @@ import pickle
 import sys
 import types
 import zipfile
+from unittest import mock
 
 import numpy as np
 
@@ -62,14 +63,9 @@ def save(tree, path):
                 storage, place // value.itemsize, value.shape, strides, False, hooks
             )  # fmt: skip
 
-    before = {name: sys.modules.get(name) for name in ("torch", "torch._utils")}
-    sys.modules.update({"torch": torch, "torch._utils": utils})
-    try:
-        pickled = io.BytesIO()
+    pickled = io.BytesIO()
+    with mock.patch.dict(sys.modules, {"torch": torch, "torch._utils": utils}):
         Pickler(pickled, 2).dump(tree)
-    finally:
-        for name, module in before.items():
-            sys.modules.pop(name) if module is None else sys.modules.update({name: module})
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("archive/data.pkl", pickled.getvalue())
         archive.writestr("archive/version", "3\n")

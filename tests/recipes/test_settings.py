@@ -95,11 +95,8 @@ class Calls:
             if losses.takes(option) != losses.Takes() if callable(option) else False:
                 self.objective(place, option)
 
-    def load(self, source, place):
-        """Adds what a config of a file leaves to defaults."""
-        self.config(training.load(source), place)
-
     def config(self, config, place):
+        """Adds what a config leaves to defaults."""
         given = type(config.data).__name__ in papers.GIVEN
         for views, where, left in self.views:
             if views is config.views:
@@ -121,7 +118,7 @@ def test_a_recipe_states_every_setting(file, monkeypatch):
     calls = Calls(monkeypatch, ROOT / "configs", *LIBRARY)
     for variant in _configs.variants(file):
         if not variant.startswith("smoke"):
-            calls.load(f"{name(file)}:{variant}", f"{file.name}, {variant}:")
+            calls.config(training.load(f"{name(file)}:{variant}"), f"{file.name}, {variant}:")
     assert not list(calls.found.values())
 
 
@@ -148,7 +145,7 @@ def test_a_field_that_a_recipe_leaves_to_its_default_is_seen(tmp_path, monkeypat
     file = tmp_path / "x.py"
     file.write_text(CONFIG)
     calls = Calls(monkeypatch, tmp_path)
-    calls.load(file, "x.py:")
+    calls.config(training.load(file), "x.py:")
     assert list(calls.found.values()) == [
         "x.py:4 Train leaves precision",
         "x.py:5 MLPHead leaves init",

@@ -64,7 +64,6 @@ class Page(HTMLParser):
 
 
 def drawn(*runs, out):
-    """The page of the runs."""
     assert write_report(runs, out) == out
     return Page(out.read_text(encoding="utf-8"))
 
@@ -146,22 +145,19 @@ def write_geometry(path, k=3):
     rng = np.random.default_rng(0)
     centres = rng.normal(size=(1, 60, 8))
     names = ("<front>", *(f"view {view + 1}" for view in range(1, k)))
-    outputs = {
-        output: evaluation.geometry(centres + noise * rng.normal(size=(k, 60, 8)), names=names)
-        for output, noise in (("encoder", 0.5), ("head", 0.2))
-    }
+    outputs = {}
+    for output, noise in (("encoder", 0.5), ("head", 0.2)):
+        views = centres + noise * rng.normal(size=(k, 60, 8))
+        outputs[output] = evaluation.geometry(views, names=names)
     (path / "geometry.json").write_text(training.RunGeometry(400, "test", 60, outputs).text())
     return path
 
 
 def write_decomposition(path):
     """The file that `mvcl decompose` writes, with invented numbers."""
-    numbers = {
-        "left": [1.0, 0.9, 1.1],
-        "left + right": [2.0, 1.9, 2.1],
-        "unique left": [0.5, 0.4, 0.6, 0.0, 1.0, 0.0, 1.1],
-        "synergy": [1.5, 1.4, 1.6, 1.0, 2.0, 0.9, 2.1],
-    }
+    numbers = {"left": [1.0, 0.9, 1.1], "left + right": [2.0, 1.9, 2.1]}
+    numbers["unique left"] = [0.5, 0.4, 0.6, 0.0, 1.0, 0.0, 1.1]
+    numbers["synergy"] = [1.5, 1.4, 1.6, 1.0, 2.0, 0.9, 2.1]
     columns = evaluation.Estimate._fields
     found = {"parts": ["unique left", "synergy"], "entropy": 2.5, "protocol": "Bits of labels"}
     found["numbers"] = {name: dict(zip(columns, row)) for name, row in numbers.items()}

@@ -18,13 +18,8 @@ SECTIONS = ["Evaluation", "Curves", "Views", "Test embeddings", "Configuration"]
 
 def test_all_sections_are_in_order(whole):
     expected = ["Warnings", "Evaluation", "Curves", "Wall time", "Views", "Weights of the pairs"]
-    expected += [
-        "Each view over time",
-        "Pairs of views over time",
-        "Geometry of the views",
-        "What the views tell",
-    ]
-    assert whole[1].titles == [*expected, *SECTIONS[-2:]]
+    expected += ["Each view over time", "Pairs of views over time", "Geometry of the views"]
+    assert whole[1].titles == [*expected, "What the views tell", *SECTIONS[-2:]]
 
 
 def test_evaluation_and_config_are_tables(whole):
@@ -61,9 +56,9 @@ def test_weights_and_accuracy_of_each_view(whole):
     assert ["view 1", "1.700", "0.500"] in page.rows
     assert "from step 5" in page.text
     assert "from step 9" in page.text
-    zeros = np.mean(np.load(run / "embeddings.npz")["labels"] == 0)
-    ones = np.mean(np.load(run / "embeddings.npz")["labels"] == 1)
-    right = 1 - min(zeros, ones)  # two classes in one cluster: the smaller one is wrong
+    labels = np.load(run / "embeddings.npz")["labels"]
+    # Of two classes in one cluster the smaller one is wrong.
+    right = 1 - min(np.mean(labels == 0), np.mean(labels == 1))
     assert f"view 1 1.000 to {right:.3f}, view 2 {right:.3f} to 1.000" in page.text
     shades = [td["style"] for td in page.all("td") if "color-mix" in td.get("style", "")]
     assert [int(re.search(r"(\d+)%", shade)[1]) for shade in shades] == [45, 7, 7, 45, 45, 13, 13, 45]

@@ -42,8 +42,7 @@ def test_a_band_is_the_interval_of_the_mean_thinned_to_120_points():
 
 def test_the_spectrum_and_the_heat_map_equal_the_numbers():
     alignment = np.array([[np.nan, 0.5], [0.5, np.nan]])
-    spectra = {"a": np.array([1.0, 0.1, 0.01])}
-    of = {"views": ["a", "b"], "spectra": spectra, "alignment": alignment}
+    of = {"views": ["a", "b"], "spectra": {"a": np.array([1.0, 0.1, 0.01])}, "alignment": alignment}
     of |= {"positives": np.array([1, 3]), "negatives": np.array([4, 0])}
     spectrum, cosines, heat = (plot for plot, _, _ in _figures.geometry(of, "head"))
     heights = points(spectrum, _figures.LINES[0], 3)[:, 1]
@@ -63,10 +62,8 @@ def test_the_bar_of_parts_is_as_long_as_their_sum():
     for color in _figures.LINES[:2]:
         bar = re.search(rf'<path d="([^"]*)"[^>]*fill: {color}', svg)[1]
         ends.append(np.array(re.findall(r"[ML] ([\d.]+) ", bar), float)[[0, 1]])
-    (start, middle), (begin, end) = ends
-    np.testing.assert_allclose(
-        [begin - start, end - start], [middle - start, 4 * (middle - start)], rtol=1e-3
-    )
+    (start, middle), (begin, end) = np.array(ends) - ends[0][0]
+    np.testing.assert_allclose([start, begin, end], [0, middle, 4 * middle], rtol=1e-3)
 
 
 @pytest.mark.parametrize("name", ["whole", "two_by_three"])

@@ -28,9 +28,7 @@ FILES = (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))
 PAGES = sorted(page.relative_to(ROOT).as_posix() for page in FILES)
 
 # Commands of other programs, which are not parsed here.
-OTHERS = (
-    r"\S*pip install|python3? -m venv|\.venv/bin/python -m pytest|git clone https:|PROJECT=|.*launch/\S+ "
-)
+OTHERS = r"\S*pip install|python3? -m venv|\S+/python -m pytest|git clone https:|PROJECT=|.*launch/\S+ "
 OF_RUNS = ("evaluate", "finetune", "embed", "neighbours", "geometry", "decompose", "report", "export")
 # Options that shorten a training.
 SHORT = "--train.steps 4 --train.batch-size 32 --train.log-every 2 --train.evaluate-every 0"

@@ -14,8 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize("package", generator.PACKAGES)
 def test_every_public_name_has_a_directive(package):
-    page = (ROOT / "docs" / "reference" / f"{package}.md").read_text()
-    text = generator.expanded(page)
+    text = generator.expanded((ROOT / "docs" / "reference" / f"{package}.md").read_text())
     for name, value in generator.public(package).items():
         if not generator.home(package, name, value).startswith("mvcl."):
             continue

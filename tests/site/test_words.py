@@ -8,18 +8,10 @@ from pathlib import Path
 from mvcl import studies
 
 ROOT = Path(__file__).parents[2]
-PLACES = (
-    "*.md",
-    "docs/*.md",
-    "docs/[!s]*/**/*.md",
-    "docs/start/*.md",
-    "docs/papers/*.toml",
-    "docs/**/*.ipynb",
-)
-TEXTS = sorted(
-    {file for pattern in (*PLACES, "configs/**/*.py", "mvcl/**/*.py") for file in ROOT.glob(pattern)}
-    - {ROOT / "CHANGELOG.md", *(file.with_suffix(".md") for file in ROOT.glob("docs/papers/*.toml"))}
-)
+PLACES = ("*.md", "docs/*.md", "docs/[!s]*/**/*.md", "docs/start/*.md", "docs/papers/*.toml")
+PLACES += ("docs/**/*.ipynb", "configs/**/*.py", "mvcl/**/*.py")
+MADE = {file.with_suffix(".md") for file in ROOT.glob("docs/papers/*.toml")}
+TEXTS = sorted({file for at in PLACES for file in ROOT.glob(at)} - MADE - {ROOT / "CHANGELOG.md"})
 
 
 def named(file: Path) -> str:

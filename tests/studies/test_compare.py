@@ -7,8 +7,6 @@ import pytest
 import mvcl
 from mvcl import cli, losses, studies, training
 
-MINE = "def loss(z, weight=2.0):\n    return weight * (z**2).mean()\n"
-
 
 @pytest.fixture
 def trained(monkeypatch):
@@ -36,20 +34,18 @@ def test_intervals_of_shares_and_runs_that_are_kept(trained, tmp_path):
     assert found["mean"].tolist() == pytest.approx([0.93, 0.93, 0.95, 0.95])
     assert found["high"].max() == 1
     assert found["minus_first"].dropna().tolist() == [0, 0]
-    assert sorted(mvcl.runs(tmp_path / "cells")["k-NN"]) == pytest.approx(
-        2 * [0.88] + 2 * [0.9] + 2 * [0.98] + 2 * [1]
-    )
+    expected = 2 * [0.88] + 2 * [0.9] + 2 * [0.98] + 2 * [1]
+    assert sorted(mvcl.runs(tmp_path / "cells")["k-NN"]) == pytest.approx(expected)
     (tmp_path / "metrics.jsonl").touch()  # of a run that has logged nothing
     assert (mvcl.curves(tmp_path)["loss"] == 0.5).all()
-    page = (tmp_path / "a" / "compare.md").read_text()
-    assert "| mv_infonce | 4 | 95.0 [31.5, 100.0] |" in page
+    assert "| mv_infonce | 4 | 95.0 [31.5, 100.0] |" in (tmp_path / "a" / "compare.md").read_text()
     with pytest.raises(ValueError, match="objectives must be functions of different names"):
         studies.compare(config, [losses.mv_dhel] * 2, tmp_path / "b")
 
 
 def test_objectives_of_a_file_on_the_command_line(trained, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.py").write_text(MINE)
+    (tmp_path / "mine.py").write_text("def loss(z, weight=2.0):\n    return weight * (z**2).mean()\n")
     command = ["compare", "digits:vectors", "--seeds", "1", "--objectives", "mv_dhel", "mine.py:loss"]
     assert cli.main([*command, "--set", "views.k=2,4", "--train.steps", "7"]) == 0
     assert [(config.views.k, config.train.steps) for config in trained] == [(2, 7), (2, 7), (4, 7), (4, 7)]

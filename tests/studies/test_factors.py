@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections import Counter
 
 import _factors
 import _factors_task
@@ -21,20 +22,19 @@ def information(joint, first, second):
     """I(first; second) in bits, of a dict from tuples to probabilities; `first` and `second` are places in a tuple."""
 
     def entropy(places):
-        found = {}
+        found = Counter()
         for outcome, p in joint.items():
-            key = tuple(outcome[place] for place in places)
-            found[key] = found.get(key, 0) + p
+            found[tuple(outcome[place] for place in places)] += p
         return -sum(p * math.log2(p) for p in found.values())
 
     return entropy(first) + entropy(second) - entropy((*first, *second))
 
 
 def test_no_two_views_tell_the_synergy_and_three_do():
-    joint = {}  # (three parts, synergy) -> probability, over the fair bits and the flip behind them
+    joint = Counter()  # (three parts, synergy) -> probability, over the fair bits and the flip behind them
     for a, b, t in itertools.product((-1, 1), repeat=3):
-        outcome = (*np.asarray(_factors.parts(*map(np.float32, (a, b, t)))).astype(int).tolist(), t)
-        joint[outcome] = joint.get(outcome, 0) + (FLIP if t < 0 else 1 - FLIP) / 4
+        parts = np.asarray(_factors.parts(*map(np.float32, (a, b, t)))).astype(int).tolist()
+        joint[(*parts, t)] += (FLIP if t < 0 else 1 - FLIP) / 4
     entropy = -FLIP * math.log2(FLIP) - (1 - FLIP) * math.log2(1 - FLIP)
     for places in [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2)]:
         assert information(joint, places, (3,)) == pytest.approx(0, abs=1e-12)
@@ -56,8 +56,7 @@ def test_each_factor_is_seen_by_its_views(k):
 
     assert data.of_views(bits).shape == (k, 2, data.seen)
     assert seeing("shared", 0) == set(range(k))
-    for l in range(k):
-        assert seeing("unique", l, 0) == {l}
+    assert [seeing("unique", l, 0) for l in range(k)] == [{l} for l in range(k)]
     for l in range(data.neighbours):
         assert seeing("pair", l, 0) == {l, (l + 1) % k}
         assert [seeing("part", l, 0, p) for p in range(3)] == [{l}, {(l + 1) % k}, {(l + 2) % k}]
@@ -70,25 +69,19 @@ def test_a_scene_shows_each_factor_in_the_pictures_that_have_it():
     bits, quiet = data.bits(jax.random.key(0), 300), np.zeros(2, np.float32)
     seen = data.of_views(bits)
     drawn = data.render(None, seen, quiet + 1, quiet, jax.random.key(1)).reshape(2, 300, 16, 16, 3)
-    of = dict(
-        zip(data.order, np.split(np.asarray(seen), np.cumsum([_scenes.BITS[n] for n in data.order])[:-1], -1))
-    )
+    ends = np.cumsum([_scenes.BITS[name] for name in data.order])
+    of = dict(zip(data.order, np.split(np.asarray(seen), ends[:-1], -1)))
     there = np.abs(drawn).max(-1) > 0
     rows, columns = ((there.sum(axis) * (np.arange(16) - 7.5)).sum(-1) for axis in (3, 2))
     np.testing.assert_array_equal(np.sign([columns, rows]), np.moveaxis(of["position"], -1, 0))
-    hues = [
-        np.unique(
-            (drawn.sum((2, 3)) / there.sum((2, 3))[..., None])[of["colour"] @ [2, 1] == c].round(4), axis=0
-        )
-        for c in (-3, -1, 1, 3)
-    ]
-    assert [len(hue) for hue in hues] == [1] * 4
-    large = of["size"][..., 0] > 0
-    for shape in (-3, -1, 1, 3):
-        area = there.sum((2, 3))[of["shape"] @ [2, 1] == shape], large[of["shape"] @ [2, 1] == shape]
-        assert area[0][area[1]].min() > area[0][~area[1]].max()
-    np.testing.assert_array_equal(of["shape"][0], of["shape"][1])
-    np.testing.assert_array_equal(of["position"][0], of["position"][1])
+    areas, large = there.sum((2, 3)), of["size"][..., 0] > 0
+    hues = (drawn.sum((2, 3)) / areas[..., None]).round(4)
+    for code in (-3, -1, 1, 3):
+        assert len(np.unique(hues[of["colour"] @ [2, 1] == code], axis=0)) == 1
+        shaped = of["shape"] @ [2, 1] == code
+        assert areas[shaped & large].min() > areas[shaped & ~large].max()
+    for name in ("shape", "position"):
+        np.testing.assert_array_equal(*of[name])
     for name in ("colour", "size"):
         assert abs(np.mean(of[name][0] == of[name][1]) - 0.5) < 0.1
     other = of["shape"] * np.asarray([1, -1])

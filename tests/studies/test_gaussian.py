@@ -65,22 +65,19 @@ def test_numbers_are_bounds_of_the_models_information(trained):
     whole, rest = np.linalg.det(covariance), np.linalg.det(covariance[1:, 1:])
     truth = 0.5 * np.log(covariance[0, 0] * rest / whole)
     chance = np.log(16 * 3 - 3 + 1) if name == "arithmetic" else np.log(16)
-    for network in found:
-        np.testing.assert_allclose(network["information"], truth, rtol=1e-10)
-        np.testing.assert_allclose(network["bound"], chance - network["loss"], rtol=1e-5)
-        np.testing.assert_allclose(network["gap"], truth - network["bound"], rtol=1e-5)
-        np.testing.assert_allclose(network["ratio"], truth / network["bound"], rtol=1e-5)
-        np.testing.assert_allclose(network["valid gap"], truth - network["valid"], rtol=1e-5)
-        np.testing.assert_allclose(network["gap, Eq. 7"], truth - network["bound, Eq. 5"], rtol=1e-5)
-        np.testing.assert_allclose(network["gap"] - network["gap, Eq. 7"], 1 - network["E' e^F"], atol=1e-6)
+    for of in found:
+        expected = {"bound": chance - of["loss"], "gap": truth - of["bound"], "ratio": truth / of["bound"]}
+        expected |= {"valid gap": truth - of["valid"], "gap, Eq. 7": truth - of["bound, Eq. 5"]}
+        assert {name: of[name] for name in expected} == pytest.approx(expected, rel=1e-5, abs=0)
+        np.testing.assert_allclose(of["information"], truth, rtol=1e-10)
+        np.testing.assert_allclose(of["gap"] - of["gap, Eq. 7"], 1 - of["E' e^F"], atol=1e-6)
     assert len({network["loss"] for network in found}) == 3
 
 
 def test_both_gaps_in_exact_expectation(x64):
     """All 64 batches of K = 2, M = 3 of a fair bit that a view flips with probability 1/4, summed in Python."""
-    cosine = 1 - 0.1 * np.log(
-        5 / 3
-    )  # the best critic of pairs: its values differ by log 5/3 at temperature 0.1
+    # the best critic of pairs: its values differ by log 5/3 at temperature 0.1
+    cosine = 1 - 0.1 * np.log(5 / 3)
     vectors = jnp.asarray([[1.0, 0.0], [cosine, np.sqrt(1 - cosine**2)]])
     views = list(itertools.product((0, 1), repeat=3))
     weight = {v: (3 ** v.count(0) + 3 ** v.count(1)) / 128 for v in views}
@@ -119,11 +116,9 @@ def test_theorems_2_3_and_c_1_fail_for_both_means(views, tmp_path):
     k, joint, product = gaps.agreement(0.25, views)
     share = k / (views - 1)
     for mean, expected in values[views].items():
-        critic = {
-            "arithmetic": 1.25 * share + 0.75 * (1 - share),
-            "geometric": 1.25**share * 0.75 ** (1 - share),
-        }
-        g = product * critic[mean] / joint
+        arithmetic = mean == "arithmetic"
+        critic = 1.25 * share + 0.75 * (1 - share) if arithmetic else 1.25**share * 0.75 ** (1 - share)
+        g = product * critic / joint
         of = partial(gaps.Gaps, law="bit, 1/4", mean=mean, critic=gaps.PAIRS)
         pair, many = (of(views=m).run(tmp_path, 0)[0]["gap, Eq. 7"] for m in (2, views))
         assert pair == 0

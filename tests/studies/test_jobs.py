@@ -1,4 +1,4 @@
-"""One study in several processes, here and as SLURM jobs; and the command."""
+"""One study in several processes, here and as SLURM jobs; and the command, of every study at its smoke scale."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mvcl import cli
+from mvcl import cli, studies
 
 STUDY = '''"""Numbers that need no training."""
 
@@ -69,11 +69,25 @@ def study(tmp_path: Path, monkeypatch) -> Path:
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "mvcl", "study", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, capture_output=True, text=True, timeout=900)
 
 
-def content(folder: Path) -> dict:
-    return json.loads((folder / "numbers_study_small" / "numbers_study.json").read_text())
+def content(folder: Path, name: str = "numbers_study", scale: str = "small") -> dict:
+    return json.loads((folder / f"{name}_{scale}" / f"{name}.json").read_text())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", studies.study_files(), ids=lambda file: file.stem)
+def test_a_study_runs_at_its_smoke_scale(file: Path, tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    monkeypatch.setenv("MVCL_CACHE", str(tmp_path / "cache"))
+    ended = run(file.stem, "--scale", "smoke", "--workdir", tmp_path / "w")
+    assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
+    found = content(tmp_path / "w", file.stem, "smoke")
+    assert {state for cell in found["cells"] for state in cell["status"].values()} == {"finished"}
+    for cell in found["cells"]:
+        for measure in found["measures"]:
+            assert cell["intervals"][measure["name"]]["seeds"] >= 1, (cell["name"], measure["name"])
 
 
 def test_a_signal_ends_the_command_with_its_page(study, tmp_path, monkeypatch):
@@ -100,14 +114,12 @@ def test_slurm_jobs_share_the_cells(study, tmp_path, monkeypatch):
     command.chmod(stat.S_IRWXU)
     monkeypatch.setenv("FAKE_SLURM", str(tmp_path))
     monkeypatch.setenv("PATH", f"{command.parent}:{os.environ['PATH']}")
-    ended = run(
-        study, "--workdir", tmp_path / "work", "--jobs", 2, "--slurm=--partition gpu --comment 'a study'"
-    )
+    work, slurm = tmp_path / "work", "--slurm=--partition gpu --comment 'a study'"
+    ended = run(study, "--workdir", work, "--jobs", 2, slurm)
     assert ended.returncode == 0, ended.stderr + ended.stdout
     assert "Submitted batch job 77" in ended.stdout
-    values = [seed for cell in content(tmp_path / "work")["cells"] for seed in cell["seeds"].values()]
-    assert len(values) == 20
-    assert len({seed["process"] for seed in values}) == 2
+    values = [seed for cell in content(work)["cells"] for seed in cell["seeds"].values()]
+    assert (len(values), len({seed["process"] for seed in values})) == (20, 2)
     given = (tmp_path / "arguments").read_text().splitlines()
     assert given[:3] == ["--wait", "--array=0-1", "--signal=B:TERM@120"]  # SIGTERM before its time is over
     assert given[4:9] == ["--partition", "gpu", "--comment", "a study", "--wrap"]
@@ -117,22 +129,19 @@ def test_slurm_jobs_share_the_cells(study, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["nothing_like_it"], "no study 'nothing_like_it'"),
-        (["missing.py"], "no study 'missing.py'"),
-        (["FILE", "--scale", "paper"], "--scale of numbers_study must be one of small, got 'paper'"),
-        (["FILE", "--workdir", "gs://bucket/x"], "--workdir of a study must be a folder on a disk"),
-        (["FILE", "--seeds", "0"], "seeds must be at least 1, got 0"),
-        (["FILE", "--dry-run", "--only", "m=1"], "FACTOR=LEVEL,... of the factors n; got 'm=1'"),
-        (["FILE", "--only", "n=1,n=11"], "--only n is one of 0; 1; 2; 3; 4; 5; 6; 7; 8; 9; got '11'"),
-        (["control_m3g"], "control_m3g has several scales; give --scale small or smoke"),
-        (
-            ["koromilas_table2", "--dry-run"],
-            "koromilas_table2 has several scales; give --scale paper or small or smoke",
-        ),
+        ("nothing_like_it", "no study 'nothing_like_it'"),
+        ("missing.py", "no study 'missing.py'"),
+        ("FILE --scale paper", "--scale of numbers_study must be one of small, got 'paper'"),
+        ("FILE --workdir gs://bucket/x", "--workdir of a study must be a folder on a disk"),
+        ("FILE --seeds 0", "seeds must be at least 1, got 0"),
+        ("FILE --dry-run --only m=1", "FACTOR=LEVEL,... of the factors n; got 'm=1'"),
+        ("FILE --only n=1,n=11", "--only n is one of 0; 1; 2; 3; 4; 5; 6; 7; 8; 9; got '11'"),
+        ("control_m3g", "control_m3g has several scales; give --scale small or smoke"),
+        ("koromilas_table2 --dry-run", "has several scales; give --scale paper or small or smoke"),
     ],
 )
 def test_errors_name_the_argument(study, arguments, text, capsys):
-    assert cli.main(["study", *(str(study) if a == "FILE" else a for a in arguments)]) == 2
+    assert cli.main(["study", *(str(study) if a == "FILE" else a for a in arguments.split())]) == 2
     assert text in capsys.readouterr().err
 
 

@@ -128,9 +128,8 @@ def test_single_views_by_hand(one_tells):
     tells = np.where(labels == 1, 1.0, -1.0)[:, None] * np.array([[1.0, 0.5]])
     other = np.ones_like(tells) + 1e-3 * np.random.default_rng(0).normal(size=tells.shape)
     x = np.concatenate([tells, other if one_tells else -tells], axis=1).astype(np.float32)
-    results = sentiment.SingleViews(draws=1).measure(
-        {"train": x, "test": x}, dict.fromkeys(("train", "test"), split)
-    )
+    splits = {"train": split, "test": split}
+    results = sentiment.SingleViews(draws=1).measure({"train": x, "test": x}, splits)
     found = {result.name: result.value for result in results}
     assert found["all views k-NN"] == found["all views 10 labels/class"] == 1
     assert (found["one view k-NN"] < 0.95) == (found["one view 10 labels/class"] < 1) == one_tells

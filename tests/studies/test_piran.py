@@ -9,32 +9,22 @@ from mvcl import data, studies, training
 from mvcl.studies import Cell, Found, Measure, Study
 
 table2 = training.config_module(studies.find("piran_table2"))
-MEASURES = [Measure("from a", percent=True), Measure("from b", percent=True)]
+NAMES = ("from a", "from b")
 
 
-def found_of(values, claim=None):
+def found_of(values):
     """Of (method, unseen domain): a seed's values of both measures."""
     cells = [Cell({"method": method, "unseen": unseen}, None) for method, unseen in values]
-    study = Study(
-        title="T",
-        about="",
-        cells=cells,
-        measures=MEASURES,
-        claims=[claim] if claim else (),
-        cost="",
-        columns="unseen",
-        maps=["from a", "from b"],
-    )
-    rows = [
-        {seed: dict(zip(("from a", "from b"), of, strict=True)) for seed, of in enumerate(seeds)}
-        for seeds in values.values()
-    ]
+    measures = [Measure(name, percent=True) for name in NAMES]
+    options = {"cells": cells, "measures": measures, "columns": "unseen", "maps": NAMES}
+    study = Study(title="T", about="", cost="", **options)
+    rows = [{seed: dict(zip(NAMES, of)) for seed, of in enumerate(seeds)} for seeds in values.values()]
     return Found(study, rows)
 
 
 def rank(**options):
     keys = {"text": "t", "source": "s", "measure": "from a", "cells": {"method": "M"}}
-    return table2.LowestRank(**keys, measures=("from a", "from b"), **options)
+    return table2.LowestRank(**keys, measures=NAMES, **options)
 
 
 def test_mean_rank_by_hand():
@@ -48,12 +38,9 @@ def test_mean_rank_by_hand():
     ranks = rank().ranks(found_of(values))
     assert ranks == {"M": {0: 1.25, 1: 1.25}, "N": {0: 1.75, 1: 1.75}}
     answer, reason, *_ = rank().judge(found_of(values))
-    assert answer == "holds"
-    assert reason == "M 1.25, N 1.75; M - N -0.50 ± 0.00, seeds: 2"
-    values = {(name, domain): of for (name, domain), of in values.items()} | {
-        ("O", "x"): [(0.95, 0.95), (0.95, math.nan)],
-        ("O", "y"): [(0.95, 0.5), (0.5, 0.95)],
-    }
+    assert (answer, reason) == ("holds", "M 1.25, N 1.75; M - N -0.50 ± 0.00, seeds: 2")
+    values["O", "x"] = [(0.95, 0.95), (0.95, math.nan)]
+    values["O", "y"] = [(0.95, 0.5), (0.5, 0.95)]
     assert rank().judge(found_of(values)).answer != "holds"
     assert rank(than=("N",)).judge(found_of(values)).answer == "holds"  # O is not ranked
     ranks = rank().ranks(found_of(values))

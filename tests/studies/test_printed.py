@@ -23,10 +23,6 @@ def opened(name, scale="paper"):
     return studies.without_data(studies.scales(studies.find(name))[scale])
 
 
-def configs(name):
-    return {tuple(cell.factors.values()): cell.task.config for cell in opened(name, "small").cells}
-
-
 def test_noise_is_that_of_configurations_that_are_printed_twice():
     """pwe and PVC of two views are one function; DSF at temperature 1 is in two tables."""
 
@@ -51,9 +47,7 @@ def test_the_page_of_printed_numbers_is_up_to_date():
     assert printed.PAGE.read_text() == printed.page(), "run: python -m docs.printed"
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "runs"), [((75.61, 0.12), (75.36, 0.10), 5), ((8.0, 4.0), (7.0, 0.5), 10)]
-)
+@pytest.mark.parametrize(("a", "b", "runs"), [((75.61, 0.12), (75.36, 0.1), 5), ((8.0, 4.0), (7.0, 0.5), 10)])
 def test_an_interval_of_printed_deviations_is_welch_s(a, b, runs):
     test = stats.ttest_ind_from_stats(*a, runs, *b, runs, equal_var=False)
     low, high = printed.welch(a[0] - b[0], [a[1], b[1]], runs, 1 - test.pvalue)
@@ -81,9 +75,12 @@ def test_differences_that_the_papers_state_follow_from_the_printed_numbers():
     names = {domain for _, domain in domains}
     gain = np.mean([domains["M3G", name] - domains["InfoNCE ave", name] for name in names])
     assert gain == pytest.approx(2.67, abs=0.005)
-    batches = select(opened(K + "figure4_top"), {"data": "CIFAR-100", "objective": "MV-DHEL"})
-    batches = [cell.printed[SGD] for cell in batches]
-    assert max(batches) - min(batches) == pytest.approx(0.35)
+    cells = select(opened(K + "figure4_top"), {"data": "CIFAR-100", "objective": "MV-DHEL"})
+    assert np.ptp([cell.printed[SGD] for cell in cells]) == pytest.approx(0.35)
+
+
+def of_domains(c):
+    return c.data.held_out, c.views.k, c.train.group, c.examples
 
 
 # What each column of a table is: study, scale -> (factor or value of the config, expected from the cell's factors).
@@ -112,12 +109,8 @@ SETTINGS = {
     ),
     (P + "table1", "paper"): lambda f, c: (c.views.k, c.train.group) == (f["k"], 64),
     (P + "table1", "small"): lambda f, c: (c.views.k, c.train.group) == (f["k"], 16),
-    (P + "table2", "paper"): lambda f, c: (
-        (c.data.held_out, c.train.group, c.examples) == (f["unseen"], 16, 512)
-    ),
-    (P + "table2", "small"): lambda f, c: (
-        (c.data.held_out, c.views.k, c.train.group, c.examples) == (f["unseen"], 5, 10, 80)
-    ),
+    (P + "table2", "paper"): lambda f, c: of_domains(c) == (f["unseen"], 5, 16, 512),
+    (P + "table2", "small"): lambda f, c: of_domains(c) == (f["unseen"], 5, 10, 80),
     (P + "figure4", "paper"): lambda f, c: (
         (c.views.k, c.examples, c.train.group, type(c.data)) == (f["k"], 64, 64, data.Synthetic)
     ),
@@ -236,7 +229,8 @@ def test_the_small_scale_of_xu_trains_as_the_paper_scale(name):
 
 def trained(name):
     """The configs of the trained cells of a study, but for training on labels."""
-    return {key: of for key, of in configs(name).items() if not BASELINES & {*key}}
+    configs = {tuple(cell.factors.values()): cell.task.config for cell in opened(name, "small").cells}
+    return {key: of for key, of in configs.items() if not BASELINES & {*key}}
 
 
 def test_encoder_passes_are_equal_within_a_column():
@@ -296,13 +290,11 @@ def test_released_rows_of_jeon_differ_in_what_the_paper_does_not_say():
         changed = {"head.init": "torch", "optimizer.decays": "all"}
         if cell.factors["data"] == "CIFAR-10":
             changed |= {"encoder.stem_initial": "torch"}
-            changed |= (
-                {"objective.queue_concentration": "batch_mean"} if cell.factors["method"] == "DSF" else {}
-            )
+            if cell.factors["method"] == "DSF":
+                changed |= {"objective.queue_concentration": "batch_mean"}
         else:
             changed |= {"method.predictor.init": "torch"}
-            policies, config = cell.task.config.policies, cell.task.config
-            half = config.views.k // 2
+            policies, half = cell.task.config.policies, cell.task.config.views.k // 2
             assert len(set(policies[:half])) == len(set(policies[half:])) == 1
             assert [p.blur_probability for p in policies[half - 1 : half + 1]] == [1.0, 0.1]
             assert [p.solarise_probability for p in policies[half - 1 : half + 1]] == [0.0, 0.2]
@@ -310,8 +302,5 @@ def test_released_rows_of_jeon_differ_in_what_the_paper_does_not_say():
         assert {name: value for name, value in new.items() if old.get(name) != value} == changed
         assert old.keys() <= new.keys()
     of_cifar = training.load("jeon/dsf:cifar10_moco").evaluation
-    assert (
-        of_cifar.knn_head,
-        of_cifar.linear.policy.brightness,
-        of_cifar.linear.policy.grayscale_probability,
-    ) == (True, 0.4, 0.2)
+    policy = of_cifar.linear.policy
+    assert (of_cifar.knn_head, policy.brightness, policy.grayscale_probability) == (True, 0.4, 0.2)

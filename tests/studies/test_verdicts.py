@@ -19,15 +19,9 @@ HOLDS, REFUTED, OPEN, EQUAL = "holds", "does not hold", "cannot tell", "equal wi
 
 def study_of(factors, claims=(), **options):
     """A study with a cell for each entry of `factors`, of one measure m."""
-    return Study(
-        title="T",
-        about="",
-        cells=tuple(Cell(factors=each, task=TASK) for each in factors),
-        measures=options.pop("measures", (Measure(name="m"),)),
-        claims=tuple(claims),
-        cost="",
-        **options,
-    )
+    cells = tuple(Cell(factors=each, task=TASK) for each in factors)
+    options = {"measures": (Measure(name="m"),)} | options
+    return Study(title="T", about="", cells=cells, claims=tuple(claims), cost="", **options)
 
 
 def found_of(study, values):
@@ -42,17 +36,14 @@ def judged(claim, factors, values):
 
 def test_interval_of_few_values():
     assert interval([2.5]) == (2.5, -math.inf, math.inf, 1)
-    none = interval([])
-    assert none.seeds == 0
-    assert all(math.isnan(number) for number in none[:3])
+    np.testing.assert_equal(interval([]), (math.nan, math.nan, math.nan, 0))
     assert interval([4, 4, 4]) == (4, 4, 4, 3)
 
 
 def test_differences_are_paired_by_seed():
     """Seeds 1 and 2 are those that both have: 5 - 1 and 9 - 2, mean 5.5, half range 1.5."""
-    study = study_of([{"f": "a"}, {"f": "b"}])
+    study, difference = study_of([{"f": "a"}, {"f": "b"}]), studies.difference
     found = found_of(study, [{0: 100.0, 1: 5.0, 2: 9.0}, {2: 2.0, 1: 1.0, 7: -50.0}])
-    difference = studies.difference
     gap = difference(found, *study.cells, "m")
     # the deviation over sqrt(2) is half the range; the quantile is that of one degree of freedom
     half = 12.706204736432095 * 1.5
@@ -113,8 +104,8 @@ def test_one_seed_without_noise_has_the_order_beside_the_printed_one():
     claim = dataclasses.replace(ABOVE, than=({"f": "b"}, {"f": "c"}))
     study = Study(title="T", about="", cells=cells, measures=(Measure("m"),), claims=(claim,), cost="")
     verdict = claim.judge(found_of(study, [[5.0], [4.0], [3.0]]))
-    assert verdict.answer == OPEN
     both = "one seed: as claimed in 2 of 2 comparisons, in print in 1 of 2; f a - f b: +1.00"
+    assert verdict.answer == OPEN
     assert verdict.reason.startswith(both)
     two = claim.judge(found_of(study, [[5.0, 5.0], [4.0, 4.0], [3.0, 3.0]]))
     assert not two.reason.startswith("one seed")
@@ -177,18 +168,15 @@ def test_too_few_seeds_says_how_many_would_do():
     n = int(verdict.reason.split("too few seeds: ")[1].split()[0])
     assert half(n) <= 0.3 < half(n - 1)
     assert half(verdict.seeds) <= 0.5 < half(verdict.seeds - 1)
-    none = study_of(A_B, [ABOVE])
-    reason = ABOVE.judge(found_of(none, [[1.0, -1.0, 0.0], [0, 0, 0]])).reason
+    reason = judged(ABOVE, A_B, [[1.0, -1.0, 0.0], [0, 0, 0]]).reason
     assert reason.endswith("too few seeds: more than 10,000 would decide, if mean and deviation stay")
 
 
-@pytest.mark.parametrize(
-    ("named", "answer"), [({}, HOLDS), ({"f b": ("m",)}, OPEN), ({"f b": ("n",)}, HOLDS)]
-)
+@pytest.mark.parametrize(("named", "answer"), [((), HOLDS), (("m",), OPEN), (("n",), HOLDS)])
 def test_a_cell_that_is_not_trained_decides_nothing(named, answer):
     study = study_of(A_B, [ABOVE])
     values = found_of(study, [[1.0, 1.1, 0.9], [0, 0, 0]]).values
-    verdict = ABOVE.judge(Found(study, values, not_trained=named))
+    verdict = ABOVE.judge(Found(study, values, not_trained={"f b": named}))
     assert verdict.answer == answer
     assert ("not trained: f b" in verdict.reason) == (answer == OPEN)
     raw = study_of(A_B, [ABOVE])
@@ -215,9 +203,8 @@ def test_trend(at_2, at_4, at_8, rises, falls):
     values = [list(level + n) for level, n in zip((at_8, at_2, at_4), noise, strict=True)]
     for up, answer in ((True, rises), (False, falls)):
         claim = Trend(**KEYS, cells={"f": "a"}, along="k", rises=up)
-        assert judged(dataclasses.replace(claim, among=(4, 8)), LINE, values).reason.startswith(
-            "k 8 - k 4 (f a)"
-        )
+        late = judged(dataclasses.replace(claim, among=(4, 8)), LINE, values)
+        assert late.reason.startswith("k 8 - k 4 (f a)")
         verdict = judged(claim, LINE, values)
         assert verdict.answer == answer
         assert verdict.reason.startswith(f"k 8 - k 2 (f a): {at_8 - at_2:+d}.0")
@@ -309,6 +296,8 @@ def test_within_at_the_ends(low, high, answer):
 
 
 CELLS = [{"f": "a", "k": 2}, {"f": "b", "k": 2}]
+NO_CELLS = "the claim 't' is about no cells of 'T'"
+NO_FACTOR = "chosen by the factors f, k, got 'j'"
 
 
 @pytest.mark.parametrize(
@@ -320,11 +309,18 @@ CELLS = [{"f": "a", "k": 2}, {"f": "b", "k": 2}]
         ([{"f": "a"}, {"g": "a"}], {}, r"must have the same factors, got \['f'\] and \['g'\]"),
         (CELLS, {"columns": "j"}, "columns must be one of 'f', 'k', got 'j'"),
         (CELLS, {"along": "j"}, "along must be one of 'f', 'k', got 'j'"),
-        (CELLS, {"reference": {"j": 1}}, "chosen by the factors f, k, got 'j'"),
+        (CELLS, {"reference": {"j": 1}}, NO_FACTOR),
         (CELLS, {"measures": (Measure(name="m"), Measure(name="m"))}, "different names, got m, m"),
+        (CELLS, {"claims": [Above(**KEYS, cells={"f": "c"}, than=({"f": "a"},))]}, NO_CELLS),
+        (CELLS, {"claims": [Above(**KEYS, cells={"f": "a"}, than=({"f": "a"},))]}, NO_CELLS),
+        (CELLS, {"claims": [Trend(**KEYS, cells={"f": "a"}, along="k")]}, NO_CELLS),  # one level
+        (CELLS, {"claims": [dataclasses.replace(ABOVE, along="k")]}, NO_CELLS),
+        (CELLS, {"claims": [Within(**KEYS, cells={"f": "c"}, high=1)]}, NO_CELLS),
+        (CELLS, {"claims": [dataclasses.replace(ABOVE, than=({"j": "b"},))]}, NO_FACTOR),
+        (CELLS, {"claims": [dataclasses.replace(ABOVE, measure="n")]}, "'t' must be one of 'm', got 'n'"),
     ],
 )
-def test_invalid_study_raises(factors, options, message):
+def test_invalid_study_or_claim_raises(factors, options, message):
     with pytest.raises(ValueError, match=message):
         study_of(factors, **options)
 
@@ -344,34 +340,11 @@ def test_cells_that_compare_different_numbers_of_instances_raise_without_a_reaso
 @pytest.mark.parametrize("columns", [None, "k"])
 def test_rows_that_a_paper_prints_are_on_the_page_and_not_run(tmp_path, columns):
     """A claim that names one is judged by the others."""
-    printed = {"printed": {"m": 2.5}, "deviations": {"m": 0.5}}
-    row = Cell({"f": "c", "k": 2}, None, **printed)
+    row = Cell({"f": "c", "k": 2}, None, printed={"m": 2.5}, deviations={"m": 0.5})
     claim = dataclasses.replace(ABOVE, than=({"f": "b"}, {"f": "c"}))
     study = study_of(CELLS, [claim], printed_only=(row,), columns=columns)
     assert len(claim.about(study)) == 1
-    opened = studies.Opened("n", "paper", study, ())
-    page = studies.page(_table.numbers(opened, tmp_path), "f.svg")
+    page = studies.page(_table.numbers(studies.Opened("n", "paper", study, ()), tmp_path), "f.svg")
     assert "| c | (paper 2.5 ± 0.5) |" in page if columns else "| c | 2 |  | 2.5 ± 0.5 |" in page
     assert "Rows with the paper's numbers alone are not run here." in page
     assert {place.cell.name for place in studies.places(study, tmp_path)} == {"f a, k 2", "f b, k 2"}
-
-
-NO_CELLS = "the claim 't' is about no cells of 'T'"
-NO_FACTOR = "chosen by the factors f, k, got 'j'"
-
-
-@pytest.mark.parametrize(
-    ("claim", "message"),
-    [
-        (Above(**KEYS, cells={"f": "c"}, than=({"f": "a"},)), NO_CELLS),
-        (Above(**KEYS, cells={"f": "a"}, than=({"f": "a"},)), NO_CELLS),
-        (Trend(**KEYS, cells={"f": "a"}, along="k"), NO_CELLS),  # one level
-        (Above(**KEYS, cells={"f": "a"}, than=({"f": "b"},), along="k"), NO_CELLS),
-        (Within(**KEYS, cells={"f": "c"}, high=1), NO_CELLS),
-        (dataclasses.replace(ABOVE, than=({"j": "b"},)), NO_FACTOR),
-        (dataclasses.replace(ABOVE, measure="n"), "the measure of the claim 't' must be one of 'm', got 'n'"),
-    ],
-)
-def test_invalid_claim_raises(claim, message):
-    with pytest.raises(ValueError, match=message):
-        study_of(CELLS, [claim])

@@ -1,6 +1,7 @@
 """The training split under fresh crops, for the linear probe."""
 
 import dataclasses
+from unittest import mock
 
 import jax
 import numpy as np
@@ -15,18 +16,13 @@ from mvcl.training._program import evaluated
 
 def config(**options):
     options = {"data": data.Synthetic(image_size=8, examples=24), "mesh": Mesh(data=1)} | options
+    probe = evaluation.LinearProbe(learning_rates=(0.1, 1.0), batch_size=16, epochs=2)
     return training.Config(
         views=training.Views(policy=augment.digits(mean=(0.4,), std=(0.2,), flip_probability=0.5)),
         encoder=models.ConvNet(widths=(4,)),
         head=models.MLPHead(out=4),
         train=Train(steps=2, batch_size=8, evaluate_every=0, threads=2),
-        evaluation=evaluation.Classification(
-            knn_k=5,
-            labels_per_class=(),
-            batch_size=8,
-            seed=3,
-            linear=evaluation.LinearProbe(learning_rates=(0.1, 1.0), batch_size=16, epochs=2),
-        ),
+        evaluation=evaluation.Classification(labels_per_class=(), batch_size=8, seed=3, linear=probe),
         **options,
     )
 
@@ -63,35 +59,24 @@ def test_features_are_the_encoders_of_the_drawn_views(own):
     assert np.abs(batches[0][0].sum(0) - batches[1][0].sum(0)).max() > 1e-4
 
 
-def test_neighbours_of_encoder_and_head_in_one_encoding(monkeypatch):
-    few = data.Synthetic(
-        image_size=8, examples=24, classes=12
-    )  # of a class, so that only neighbours are measured
+def test_neighbours_of_encoder_and_head_in_one_encoding():
+    few = data.Synthetic(image_size=8, examples=24, classes=12)  # a class: only neighbours are measured
     base = changed(config(data=few), {"evaluation.linear": None, "evaluation.knn_k": 3})
-    asked, both, of_head = (
-        [],
-        *(
-            training.prepare(changed(base, {f"evaluation.{name}": value}))
-            for name, value in (("knn_head", True), ("features", "head"))
-        ),
-    )
-    with monkeypatch.context() as counted:
-        encode = evaluation.encode
-        counted.setattr(evaluation, "encode", lambda *args, **kw: asked.append(1) or encode(*args, **kw))
-        state = both.program.init()
+    both = training.prepare(changed(base, {"evaluation.knn_head": True}))
+    of_head = training.prepare(changed(base, {"evaluation.features": "head"}))
+    state = both.program.init()
+    with mock.patch.object(evaluation, "encode", wraps=evaluation.encode) as encode:
         features, _ = training.encode(both, state)
-    assert len(asked) == 2
+    assert encode.call_count == 2
     expected, _ = training.encode(of_head, state)
     for name in ("train", "test"):
         np.testing.assert_array_equal(features[f"{name}, head"], expected[name])
         assert not np.allclose(features[name], expected[name])
     protocol, splits = both.config.evaluation, both.splits
-    plain = {name: features[name] for name in ("train", "test")}
-    found = {result.name: result.value for result in protocol.measure(features, splits)}
+    plain = {name: features[name] for name in ("train", "test")}  # as of the raw input
+    found, others = ({r.name: r.value for r in protocol.measure(x, splits)} for x in (features, plain))
     assert found.pop("k-NN, head") == protocol.score(expected, splits)[1]
-    assert found == {
-        result.name: result.value for result in protocol.measure(plain, splits)
-    }  # the raw input's
+    assert found == others
     for change in ({"evaluation.features": "head"}, {"method": methods.Supervised()}):
         with pytest.raises(ValueError, match=r"evaluation\.knn_head needs"):
             training.prepare(changed(base, {"evaluation.knn_head": True} | change))
@@ -116,10 +101,8 @@ def test_views_that_are_given_are_refused_before_training():
 
 def test_a_batch_that_the_processes_cannot_share_is_refused_before_training(monkeypatch):
     monkeypatch.setattr(jax, "process_count", lambda: 3)
-    with pytest.raises(
-        ValueError,
-        match=r"linear\.batch_size must be a multiple of 3 processes, got 16 and a split of 24 rows",
-    ):
+    message = r"linear\.batch_size must be a multiple of 3 processes, got 16 and a split of 24 rows"
+    with pytest.raises(ValueError, match=message):
         training.prepare(config(mesh=Mesh(data=8)))
     with pytest.raises(ValueError, match=r"got 16 and a split of 8 rows"):
         training.prepare(config(data=data.Synthetic(image_size=8, examples=8), mesh=Mesh(data=8)))

@@ -1,6 +1,5 @@
 """Buckets: paths, files, data and checkpoints on a local server of Google Cloud Storage."""
 
-import json
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,8 +9,7 @@ import pytest
 from PIL import Image
 
 from mvcl import _buckets, _files, cli, data, training
-from mvcl.training._folder import claim
-from mvcl.training._session import Clock, Log
+from mvcl.training import _folder, _session
 
 
 @pytest.fixture(scope="module")
@@ -25,9 +23,6 @@ def bucket(server, request, tmp_path, monkeypatch):
     """An empty folder of a bucket."""
     monkeypatch.setenv("MVCL_CACHE", str(tmp_path / "cache"))
     return _buckets.path(f"gs://{bucket_server.BUCKET}/{request.node.name.partition('[')[0]}")
-
-
-# Paths
 
 
 @pytest.mark.parametrize("given", ["s3://host/run", "hdfs:/host/run"])
@@ -45,9 +40,6 @@ def test_a_missing_bucket_is_named(server, tmp_path, monkeypatch):
         _buckets.path("gs://nowhere/run")
     with pytest.raises(ValueError, match="names no bucket"):
         _buckets.path("gs://")
-
-
-# Files
 
 
 def test_files_are_whole(bucket):
@@ -76,53 +68,41 @@ def test_copies_follow_the_bucket(bucket, capsys):
     assert not list(first.parents[1].glob(".unfinished*"))
 
 
-# Logs and checkpoints
-
-
 def test_a_run_begins_in_a_new_folder(bucket):
     bucket.mkdir(parents=True, exist_ok=True)
     config = training.load("digits")
     splits = config.data.open()
-    claim(bucket, config, splits)
-    claim(bucket, config, splits)  # as it resumes
+    for _ in range(2):  # it begins, and resumes
+        _folder.claim(bucket, config, splits)
     (bucket.parent / "other" / "notes.txt").write_text("x")
     with pytest.raises(ValueError, match=r"has files \(notes.txt\) but no run"):
-        claim(bucket.parent / "other", config, splits)
+        _folder.claim(bucket.parent / "other", config, splits)
 
 
-def test_log_is_uploaded_with_a_checkpoint(bucket):
+def test_log_is_uploaded_with_a_checkpoint(bucket, rows):
     values = {"loss": 1.0, "effective_rank": 3.0}
-    run = SimpleNamespace(
-        config=training.load("digits"), program=SimpleNamespace(steps=10, mesh=None), outline=None
-    )
-    log = Log(bucket, Clock(), run, 0)
+    program = SimpleNamespace(steps=10, mesh=None)
+    run = SimpleNamespace(config=training.load("digits"), program=program, outline=None)
+    log = _session.Log(bucket, _session.Clock(), run, 0)
     log.row(1, values)
     assert not (bucket / "metrics.jsonl").exists()
     log.upload()
-    assert [json.loads(line)["step"] for line in (bucket / "metrics.jsonl").read_text().splitlines()] == [1]
+    assert [row["step"] for row in rows(bucket)] == [1]
     log.row(2, values)
     log.close()
-    again = Log(bucket, Clock(), run, 2)
+    again = _session.Log(bucket, _session.Clock(), run, 2)
     again.row(3, values)
     again.close()
-    steps = [json.loads(line)["step"] for line in (bucket / "metrics.jsonl").read_text().splitlines()]
-    assert steps == [1, 2, 3]
+    assert [row["step"] for row in rows(bucket)] == [1, 2, 3]
     assert list((bucket / "tensorboard").iterdir())
 
 
-# Data
-
-
 def test_data_are_read_from_a_bucket(bucket, rng, tmp_path):
-    images = rng.integers(0, 255, (20, 8, 8, 1), np.uint8)
-    labels = np.arange(20) % 2
-    arrays = {f"{part}_images": images for part in ("train", "test")}
-    arrays |= {f"{part}_labels": labels for part in ("train", "test")}
-    _files.save_arrays(bucket / "arrays.npz", **arrays)
-    assert len(data.Arrays(path=str(bucket / "arrays.npz")).open()["train"]) == 20
-    _files.save_arrays(
-        bucket / "tables.npz", X1=rng.normal(size=(20, 3)), X2=rng.normal(size=(20, 4)), Y=labels
-    )
+    images, labels = rng.integers(0, 255, (20, 8, 8, 1), np.uint8), np.arange(20) % 2
+    _files.save_arrays(bucket / "arrays.npz", images=images, labels=labels)
+    assert len(data.Arrays(path=str(bucket / "arrays.npz")).open()["train"]) == 16  # a fifth is held out
+    table = rng.normal(size=(20, 3))
+    _files.save_arrays(bucket / "tables.npz", X1=table, X2=table[:, 1:], Y=labels)
     assert len(data.Tables(path=str(bucket / "tables.npz")).open()["train"]) == 20
     for part in ("train", "test"):
         (tmp_path / "images" / part / "a").mkdir(parents=True)

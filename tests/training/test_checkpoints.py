@@ -16,17 +16,12 @@ def array(step):
 def state(step, devices=1):
     mesh = Mesh(np.asarray(jax.devices()[:devices]), ("data",))
     put = lambda x, *spec: jax.device_put(x, NamedSharding(mesh, PartitionSpec(*spec)))  # noqa: E731
-    return {
-        "w": put(array(step), "data"),
-        "step": put(jnp.int32(step)),
-        "key": put(jax.random.key(step)),
-    }
+    return {"w": put(array(step), "data"), "step": put(jnp.int32(step)), "key": put(jax.random.key(step))}
 
 
 def like(devices=1):
-    return jax.tree.map(
-        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state(0, devices)
-    )
+    abstract = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)  # noqa: E731
+    return jax.tree.map(abstract, state(0, devices))
 
 
 def fill(folder, steps, scores=(), keep=2):
@@ -63,9 +58,8 @@ def test_restores_on_another_number_of_devices(tmp_path, saved, wanted):
 
 
 def largest_file(folder):
-    return max(
-        (f for f in folder.rglob("*") if f.is_file() and "/d/" in str(f)), key=lambda f: f.stat().st_size
-    )
+    files = [file for file in folder.rglob("*") if file.is_file() and "/d/" in str(file)]
+    return max(files, key=lambda file: file.stat().st_size)
 
 
 def truncate(folder):
@@ -84,29 +78,27 @@ def remove_part(folder):
     shutil.rmtree(folder / "state")
 
 
-@pytest.mark.parametrize("damage", [truncate, flip, remove_part])
-def test_resumes_from_a_damaged_checkpoint(tmp_path, damage, capsys):
+def swap(folder):
+    remove_part(folder)
+    shutil.copytree(folder.parent / "1" / "state", folder / "state")
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [(truncate, ""), (flip, ""), (remove_part, ""), (swap, "differ from those that were saved")],
+)
+def test_resumes_from_a_damaged_checkpoint(tmp_path, damage, words, capsys):
     fill(tmp_path, (1, 2))
     damage(tmp_path / "2")
     manager = Checkpoints(tmp_path, 2)
     restored, record = manager.restore(like())
     assert (int(restored["step"]), record["step"]) == (1, 1)
     [line] = capsys.readouterr().out.splitlines()
-    assert "step 2 is damaged" in line
-    assert "falling back to step 1" in line
+    assert all(text in line for text in ("step 2 is damaged", "falling back to step 1", words)), line
     assert list((tmp_path / "damaged").iterdir())  # kept for inspection
     assert manager.save(2, state(2), {})  # and the step can be saved again
     manager.close()
     assert Checkpoints(tmp_path, 2).steps() == [1, 2]
-
-
-def test_detects_swapped_content(tmp_path, capsys):
-    fill(tmp_path, (1, 2))
-    shutil.rmtree(tmp_path / "2" / "state")
-    shutil.copytree(tmp_path / "1" / "state", tmp_path / "2" / "state")
-    _, record = Checkpoints(tmp_path, 2).restore(like())
-    assert record["step"] == 1
-    assert "differ from those that were saved" in capsys.readouterr().out
 
 
 def test_raises_if_all_checkpoints_are_damaged(tmp_path):

@@ -113,16 +113,16 @@ def test_fixed_budget_of_koromilas():
         assert [examples(k, 256, devices) for k in range(2, 9)] == [128, 85, 64, 51, 42, 36, 32]
 
 
+SAVED = '{"_type": "mvcl.training.Config", '
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("{", "not JSON"),
-        (
-            '{"_type": "mvcl.training.Config", "data": {"_type": "Popen"}}',
-            "unknown class or function 'Popen'",
-        ),
-        ('{"_type": "mvcl.training.Config", "objective": {"_function": "os:system"}}', "unknown .*os:system"),
-        ('{"_type": "mvcl.training.Config", "nonsense": 1}', r"does not fit mvcl\.training\.Config"),
+        (SAVED + '"data": {"_type": "Popen"}}', "unknown class or function 'Popen'"),
+        (SAVED + '"objective": {"_function": "os:system"}}', "unknown .*os:system"),
+        (SAVED + '"nonsense": 1}', r"does not fit mvcl\.training\.Config"),
         ('{"_type": "mvcl.training.Train"}', "not a Config"),
     ],
 )
@@ -152,10 +152,7 @@ from mvcl.transport import SumOverPairs
         ("Config(encoder=models.ResNet(deph=18))", "ResNet has no option 'deph'; did you mean 'depth'"),
         ("Config(veiws=Views())", "Config has no option 'veiws'; did you mean 'views'"),
         ("Config(objective=lambda z: 0.0)", "top level of a module, got .*lambda"),
-        (
-            "Config(objective=partial(losses.mv_dhel, 0.5))",
-            r"mv_dhel must be bound by keyword, got \(0\.5,\)",
-        ),
+        ("Config(objective=partial(losses.mv_dhel, 0.5))", r"must be bound by keyword, got \(0\.5,\)"),
     ],
 )
 def test_raises_on_invalid_config_files(tmp_path, returned, message):
@@ -223,21 +220,17 @@ def test_saves_user_functions_by_name_and_digest(tmp_path, monkeypatch):
         text = training.to_json(config)
         with monkeypatch.context() as another_process:
             another_process.setattr(_serialise, "_own", {})
-            with pytest.raises(
-                ValueError, match=r"own\.py:\w+, which is not part of mvcl.* --config own\.py"
-            ):
+            message = r"own\.py:\w+, which is not part of mvcl.* --config own\.py"
+            with pytest.raises(ValueError, match=message):
                 training.from_json(text)
-        again = training.from_json(text)
-        assert training.to_json(again) == text
+        assert training.to_json(training.from_json(text)) == text
     saved = json.loads(training.to_json(training.load(file)))
     assert saved["objective"]["_function"] == "own.py:my_loss"
     assert saved["objective"]["temperature"] == 0.25
     assert saved["encoder"].items() >= {"_type": "own.py:MyEncoder", "width": 5}.items()
     assert "_digest" in saved["encoder"]
-    assert (
-        jax.eval_shape(training.load(f"{file}:transport").objective, np.ones((2, 3, 4), np.float32)).shape
-        == ()
-    )
+    transport = training.load(f"{file}:transport").objective
+    assert jax.eval_shape(transport, np.ones((2, 3, 4), np.float32)).shape == ()
     config = training.load(f"{file}:pairs")
     saved = json.loads(training.to_json(config))["objective"]["cost"]
     assert saved["_type"] == "mvcl.transport.SumOverPairs"

@@ -2,38 +2,28 @@
 
 import dataclasses
 import json
-from functools import partial
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from mvcl import cli, data, evaluation, losses, methods, models, training
-from mvcl.training import Checkpoint, Config, Train, Views
+from mvcl.training import Mesh, Views
 
 TABLES = data.Synthetic(view_shapes=((6,), (6,), (4,)), examples=200, classes=2, missing=0.2)
 MLP = models.MLP(widths=(8,))
 
 
-def config(method, **changes):
-    plain = Config(
-        data=TABLES,
-        views=Views(k=3),
-        encoder=MLP,
-        head=models.MLPHead(layers=1, out=4),
-        objective=partial(losses.mv_dhel, temperature=0.5),
-        method=method,
-        train=Train(steps=2, batch_size=16, log_every=1, evaluate_every=0),
-        checkpoint=Checkpoint(every_steps=10),
-        evaluation=evaluation.Classification(labels_per_class=(), batch_size=64, baselines=False),
-    )
-    return dataclasses.replace(plain, **changes)
+@pytest.fixture
+def config(tiny):
+    """A config of a method and other changes, on three tables and all devices."""
+    plain = {"data": TABLES, "head": models.MLPHead(layers=1, out=4), "mesh": Mesh()}
+    return lambda method, **changes: dataclasses.replace(tiny, method=method, **plain | changes)
 
 
 SEPARATE = methods.MultiEncoder(encoders=(MLP, MLP, models.MLP(widths=(5,))))
-FUSED = methods.Fused(
-    tokens=2, fusion=models.Transformer(width=8, depth=1, heads=2, dropout=0.0), augmentation=None
-)
+FUSION = models.Transformer(width=8, depth=1, heads=2, dropout=0.0)
+FUSED = methods.Fused(tokens=2, fusion=FUSION, augmentation=None)
 
 
 def given(monkeypatch, config):
@@ -45,7 +35,7 @@ def given(monkeypatch, config):
     return run, state, calls
 
 
-def test_features_of_separate_encoders_are_those_of_the_views(monkeypatch):
+def test_features_of_separate_encoders_are_those_of_the_views(config, monkeypatch):
     run, state, [(train, test, labels, options), (raw, *_)] = given(monkeypatch, config(SEPARATE))
     assert {key: x.shape[1] for key, x in train.items()} == {("view1",): 8, ("view2",): 8, ("view3",): 5}
     assert {key: x.shape for key, x in raw.items()} == {
@@ -57,12 +47,11 @@ def test_features_of_separate_encoders_are_those_of_the_views(monkeypatch):
     assert set(labels[1]) == {0, 1}
 
 
-def test_features_of_subsets_of_a_fusing_network_are_those_without_the_other_views(monkeypatch):
+def test_features_of_subsets_of_a_fusing_network_are_those_without_the_other_views(config, monkeypatch):
     run, state, [(train, test, _, options), _] = given(monkeypatch, config(FUSED, objective=losses.comm))
     assert list(train) == evaluation.subsets(run.outline.spec.view_names)
     encoder, every = training.Encoder(run, state), run.splits["test"]
-    complete = np.flatnonzero(every.present.all(1))
-    views = dict(zip(encoder.views, every.take(complete)))
+    views = dict(zip(encoder.views, every.take(np.flatnonzero(every.present.all(1)))))
     of_run = options["present"][1].all(1)
     for subset in (("view2",), ("view1", "view3"), encoder.views):
         expected = encoder({name: views[name] for name in subset})
@@ -71,21 +60,19 @@ def test_features_of_subsets_of_a_fusing_network_are_those_without_the_other_vie
         assert distance.max() < 1e-5
 
 
-def test_without_held_out_rows_parts_of_the_same_rows_are_used(monkeypatch):
+def test_without_held_out_rows_parts_of_the_same_rows_are_used(config, monkeypatch):
     run = training.prepare(config(SEPARATE))
     run = dataclasses.replace(run, splits={"train": run.splits["train"], "test": run.splits["train"]})
     calls = []
     monkeypatch.setattr(evaluation, "decompose", lambda *args, **options: calls.append(args))
     training.decompose(run, run.program.init(), raw=False)
-    train, test, _ = calls[0]
-    n = len(run.splits["train"])
+    [(train, test, _)], n = calls, len(run.splits["train"])
     assert [len(of["view1",]) for of in (train, test)] == [n - n // 3, n // 3]
-    assert not {*map(bytes, train["view1",])} & {*map(bytes, test["view1",])} - {
-        bytes(np.zeros(8, np.float32))
-    }
+    missing = bytes(np.zeros(8, np.float32))
+    assert not {*map(bytes, train["view1",])} & {*map(bytes, test["view1",])} - {missing}
 
 
-def test_command_prints_the_numbers_and_writes_them(tmp_path, capsys):
+def test_command_prints_the_numbers_and_writes_them(config, tmp_path, capsys):
     source = dataclasses.replace(TABLES, missing=0.0, view_shapes=((6,), (6,)))
     run = training.prepare(config(FUSED, objective=losses.comm, data=source, views=Views(k=2)))
     training.Encoder(run, run.program.init()).save(tmp_path)
@@ -102,9 +89,8 @@ def test_command_prints_the_numbers_and_writes_them(tmp_path, capsys):
     assert cli.main(["decompose", str(tmp_path), "--out", "x.txt"]) == 2
 
 
-def test_a_run_on_images_or_without_labels_says_what_it_needs():
-    images = data.Synthetic(image_size=8, examples=24, classes=2)
-    run = training.prepare(config(methods.Simclr(), data=images, encoder=models.ConvNet(widths=(4,))))
+def test_a_run_on_images_or_without_labels_says_what_it_needs(config, tiny):
+    run = training.prepare(tiny)
     with pytest.raises(ValueError, match=r"needs a run on at least 2 given views, .* drawn from one image"):
         training.decompose(run, run.program.init())
     run = training.prepare(config(SEPARATE))

@@ -54,12 +54,10 @@ def test_fits_views_of_arrays_with_missing_ones(tmp_path, rng):
     encoders = (models.MLP(widths=(5,)), models.MLP(widths=(5,)))
     options = {"method": methods.MultiEncoder(encoders=encoders), "train": Train(steps=3, evaluate_every=0)}
     options |= {"mask": mask, "mesh": Mesh(data=1), "workdir": tmp_path / "run"}
-    seen = []
-    encoder = mvcl.fit(
-        {"text": t, "image": i}, "mv_dhel", hooks=[lambda step, *_: seen.append(step)], **options
-    )
+    views, seen = {"text": t, "image": i}, []
+    encoder = mvcl.fit(views, "mv_dhel", hooks=[lambda step, *_: seen.append(step)], **options)
     assert seen == [0, 1, 2, 3]
-    z = encoder({"text": t, "image": i}, mask=mask)
+    z = encoder(views, mask=mask)
     assert z.shape == (40, 10)
     assert not z[3, :5].any()
     assert not z[7, 5:].any()
@@ -68,7 +66,7 @@ def test_fits_views_of_arrays_with_missing_ones(tmp_path, rng):
     np.testing.assert_allclose(encoder.module.encoder[0](inputs[0])[9], z[9, :5], atol=1e-6)
     one = encoder({"text": t[8:9]}, output="mean")  # another number of rows, without the other view
     np.testing.assert_allclose(one, z[8:9, :5], atol=1e-6)
-    again = mvcl.fit({"text": t, "image": i}, "mv_dhel", **options)  # it has ended
+    again = mvcl.fit(views, "mv_dhel", **options)  # it has ended
     np.testing.assert_array_equal(again({"text": t[8:]}), encoder({"text": t[8:]}))
     with pytest.raises(ValueError, match="was trained on other data"):
         mvcl.fit({"text": t + rng.normal(size=6), "image": i}, "mv_dhel", **options)

@@ -9,8 +9,8 @@ import pytest
 from flax import nnx
 
 from mvcl import augment, evaluation, methods, models, training
+from mvcl.studies import changed
 from mvcl.training import Mesh, Sgd, Views, _run, _train
-from mvcl.training._run import with_initial
 
 PLAIN = augment.evaluation(image_size=8, center_fraction=1.0, mean=(0.0,), std=(1.0,))
 
@@ -25,14 +25,10 @@ def pretrained(tiny, tmp_path_factory, write_run):
 def config(pretrained):
     """SGD on unchanged images, from the encoder of another run."""
     recipe = training.finetune_config(pretrained)
-    return dataclasses.replace(
-        recipe,
-        views=Views(k=2, policy=PLAIN),
-        method=methods.Supervised(zero_head=True),
-        optimizer=Sgd(learning_rate=0.1, momentum=0.0),
-        train=dataclasses.replace(recipe.train, batch_size=32, epochs=100.0, steps=6, log_every=2),
-        mesh=Mesh(data=1),
-    )
+    changes = {"views": Views(k=2, policy=PLAIN), "method": methods.Supervised(zero_head=True)}
+    changes |= {"optimizer": Sgd(learning_rate=0.1, momentum=0.0), "mesh": Mesh(data=1)}
+    train = {"train.batch_size": 32, "train.epochs": 100.0, "train.steps": 6, "train.log_every": 2}
+    return changed(recipe, changes | train)
 
 
 def test_default_is_table_2(pretrained):
@@ -63,35 +59,33 @@ def test_batch_statistics_are_those_of_a_replica(tiny, monkeypatch, tmp_path):
     assert training.finetune_config(tmp_path).encoder == tiny.encoder
 
 
+def same_weights(*encoders):
+    """Check that encoders have the same weights, and some."""
+    compared = jax.tree.map(np.testing.assert_array_equal, *map(nnx.state, encoders))
+    assert jax.tree.leaves(compared, is_leaf=lambda x: x is None)
+
+
 def test_starts_from_a_file_of_weights(config, pretrained, tmp_path):
     run, state = training.open_run(pretrained)
     models.export(training.one_encoder(run, state), config.encoder, tmp_path / "a.safetensors")
-    initial = training.replace_at(config, ("train", "initial"), str(tmp_path / "a.safetensors"))
-    new = training.prepare(initial)
-    both = [
-        training.one_encoder(new, with_initial(new, new.program.init())),
-        training.one_encoder(run, state),
-    ]
-    jax.tree.map(np.testing.assert_array_equal, *map(nnx.state, both))
+    new = training.prepare(changed(config, {"train.initial": str(tmp_path / "a.safetensors")}))
+    loaded = training.one_encoder(new, _run.with_initial(new, new.program.init()))
+    same_weights(loaded, training.one_encoder(run, state))
 
 
 def test_first_step_is_that_of_softmax_regression(config, pretrained):
     run = training.prepare(config)
-    state = with_initial(run, run.program.init())
+    state = _run.with_initial(run, run.program.init())
     trained = training.one_encoder(*training.open_run(pretrained))
-    same = jax.tree.map(
-        np.testing.assert_array_equal, nnx.state(training.one_encoder(run, state)), nnx.state(trained)
-    )
-    assert jax.tree.leaves(same, is_leaf=lambda x: x is None)
+    same_weights(training.one_encoder(run, state), trained)
     batch = next(_run.batches(run, 0))
     fresh = jax.tree.map(np.asarray, state["params"])
     new, values = run.program.step(state, jax.device_put(batch))
     # zero weights predict all classes equally
     np.testing.assert_allclose(values["loss"], np.log(4), rtol=1e-6)
     views = np.asarray(run.program.views(batch))
-    features = np.asarray(
-        nnx.view(trained, use_running_average=False, raise_if_not_found=False)(views.reshape(-1, 8, 8, 1))
-    )
+    encoder = nnx.view(trained, use_running_average=False, raise_if_not_found=False)
+    features = np.asarray(encoder(views.reshape(-1, 8, 8, 1)))
     error = 1 / 4 - np.eye(4)[np.repeat(batch["labels"], 2)]
     expected = -0.1 * features.T @ error / 64
     np.testing.assert_allclose(new["params"]["head"]["kernel"][...], expected, rtol=1e-3, atol=1e-6)

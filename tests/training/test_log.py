@@ -51,11 +51,11 @@ def test_the_clock_adds_earlier_sessions(clock, tmp_path):
     assert second.seconds()["training"] == 7
 
 
-@pytest.mark.parametrize("content", [None, "[1]", '{"training": "long"}'])
-def test_the_clock_ignores_a_damaged_file(clock, tmp_path, content):
-    if content is not None:
-        (tmp_path / "time.json").write_text(content)
+@pytest.mark.parametrize("content", ["[1]", '{"training": "long"}'])
+def test_the_clock_ignores_a_missing_or_damaged_file(clock, tmp_path, content):
     mine = _session.Clock()
+    mine.resume(tmp_path / "none.json")
+    (tmp_path / "time.json").write_text(content)
     mine.resume(tmp_path / "time.json")
     assert mine.seconds() == {"other": 0}
 
@@ -63,8 +63,7 @@ def test_the_clock_ignores_a_damaged_file(clock, tmp_path, content):
 @pytest.mark.parametrize(("kind", "tflops"), [("TPU v5 lite", 197), ("NVIDIA L4", 121), ("NVIDIA L40S", 362)])
 def test_peak_is_that_of_the_longest_name(monkeypatch, kind, tflops):
     assert _cost.peak_flops() is None  # of this device
-    device = type("Device", (), {"device_kind": kind})
-    monkeypatch.setattr(_cost.jax, "devices", lambda: [device])
+    monkeypatch.setattr(_cost.jax, "devices", lambda: [SimpleNamespace(device_kind=kind)])
     assert _cost.peak_flops() == tflops * 1e12
     assert _cost.peak_flops(2.0) == 2e12
 
@@ -74,14 +73,13 @@ def test_full_speed_counts_the_products_of_a_step_once():
     source = data.Synthetic(view_shapes=((512,), (512,)), examples=64)
     train = training.Train(batch_size=64, peak_tflops=1e-6, remat="none")
     networks = {"encoder": models.MLP(widths=(2048,), norm="none"), "head": models.MLPHead(layers=1, out=8)}
-    mesh = training.Mesh(data=1)
-    config = training.Config(data=source, train=train, mesh=mesh, evaluation=None, **networks)
+    networks["mesh"] = training.Mesh(data=1)
+    config = training.Config(data=source, train=train, evaluation=None, **networks)
     flops = 2 * 128 * (2 * 512 * 2048 + 3 * 2048 * 8)
     for options in ({}, {"microbatch": 16}):
         of = dataclasses.replace(config, train=dataclasses.replace(train, **options))
-        assert _session.full_speed(training.prepare(of)) == pytest.approx(
-            1e6 / flops, rel=0.05
-        )  # and the loss
+        speed = _session.full_speed(training.prepare(of))
+        assert speed == pytest.approx(1e6 / flops, rel=0.05)  # and the loss
     plain = dataclasses.replace(config, train=training.Train(batch_size=64))
     assert _session.full_speed(training.prepare(plain)) is None
 
@@ -93,14 +91,10 @@ def opened(tmp_path, mine, step=0, full_speed=None):
         return _session.Log(tmp_path, mine, run, step)
 
 
-def rows(folder):
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-
-
 VALUES = {"loss": 2.0, "effective_rank": 5.0}
 
 
-def test_a_row_has_the_seconds_of_a_step_since_the_last_row(clock, tmp_path, capsys):
+def test_a_row_has_the_seconds_of_a_step_since_the_last_row(clock, tmp_path, capsys, rows):
     mine = _session.Clock()
     log = opened(tmp_path, mine, full_speed=4.0)
     for seconds in (1, 3):
@@ -111,12 +105,11 @@ def test_a_row_has_the_seconds_of_a_step_since_the_last_row(clock, tmp_path, cap
         log.row(10 * seconds, VALUES | {"chance": float("nan")})
     log.close()
     first, second = rows(tmp_path)
-    assert (first["seconds_step"], first["seconds_data"], first["seconds_log"]) == (0.6, 0.2, 0.2)
+    expected = {"step": 10, "seconds_step": 0.6, "seconds_data": 0.2, "seconds_log": 0.2}
+    expected |= {"seconds": 110, "time": 1110, "views_per_second": 40, "model_flops_utilisation": 0.25}
+    assert first.items() >= expected.items()
     assert second["seconds_step"] == pytest.approx(18 / 20)
-    assert (first["views_per_second"], first["model_flops_utilisation"]) == (40, 0.25)
     assert second["views_per_second"] == pytest.approx(40 / 1.5)
-    assert (first["seconds"], first["time"]) == (110, 1110)
-    assert first["step"] == 10
     assert "chance" not in first  # JSON has no NaN
     shown = capsys.readouterr().out.splitlines()
     assert "step  10/100  loss 2.0000" in shown[0]
@@ -151,13 +144,12 @@ def test_warns_after_five_rows_of_collapse(clock, tmp_path, capsys, ranks, warne
 def test_warns_once_of_a_solver_that_stopped(clock, tmp_path, capsys):
     solver = {"solver_unconverged": 0.5, "solver_iterations": 7.0, "solver_error": 0.25}
     [line] = logged(tmp_path, capsys, [solver | {"solver_unconverged": 0.0}, solver, solver])
-    assert (
-        "stopped after 7 iterations with marginals wrong by 0.25: the loss is an upper bound of M3G" in line
-    )
+    text = "stopped after 7 iterations with marginals wrong by 0.25: the loss is an upper bound of M3G"
+    assert text in line
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_goes_on_where_tensorboard_cannot_write(tmp_path, monkeypatch):
+def test_goes_on_where_tensorboard_cannot_write(tmp_path, monkeypatch, rows):
     """The thread that writes its events ends at a full disk. A run must not wait for it: its next file raises."""
     log = opened(tmp_path, _session.Clock())
 
@@ -184,17 +176,8 @@ def test_scores_are_read_from_the_log(clock, tmp_path):
 
 
 def test_damaged_rows_are_skipped(tmp_path):
-    lines = [
-        '{"step": 1}',
-        "{",
-        '{"step": "x"}',
-        "[2]",
-        '{"step": 3, "time": null}',
-        "\xff",
-        '{"step": 4',
-        "\0",
-    ]
-    (tmp_path / "metrics.jsonl").write_bytes("\n".join(lines).encode("latin-1"))
+    lines = '{"step": 1}\n{\n{"step": "x"}\n[2]\n{"step": 3, "time": null}\n\xff\n{"step": 4\n\0'
+    (tmp_path / "metrics.jsonl").write_bytes(lines.encode("latin-1"))
     assert _folder.read_log(tmp_path / "metrics.jsonl") == [{"step": 1}]
 
 

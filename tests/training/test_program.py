@@ -9,24 +9,19 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import stepping
 from flax import nnx
 from parametrize import some
 
 from mvcl import augment, data, losses, methods, models, training
 from mvcl.studies import changed
-from mvcl.training import AdamW, Lars, Mesh, Sgd, _cost, _optimizers, _program, _run, _sharding
+from mvcl.training import AdamW, Lars, Mesh, Sgd, _optimizers, _program, _sharding
 
 
 def curve(config, steps):
     """Losses and final parameters."""
-    run = training.prepare(config)
-    state = run.program.init()
-    stream = data.to_devices(_run.batches(run, 0), run.program.batch_sharding)
-    losses = []
-    for batch in itertools.islice(stream, steps):
-        state, values = run.program.step(state, batch)
-        losses.append(float(values["loss"]))
-    return np.array(losses), jax.device_get(state["params"])
+    values, state = stepping.taken(config, steps)
+    return values["loss"], state["params"]
 
 
 @pytest.fixture(scope="module")
@@ -40,14 +35,10 @@ def on_one(tiny):
     return curve(tiny, 5)
 
 
-@pytest.mark.parametrize(
-    "mesh",
-    some(
-        [Mesh(data=2), Mesh(data=8), Mesh(data=2, fsdp=2), Mesh(slices=2, data=2, fsdp=2)],
-        fast=[Mesh(slices=2, data=2, fsdp=2)],
-    ),
-    ids=str,
-)
+MESHES = [Mesh(data=2), Mesh(data=8), Mesh(data=2, fsdp=2), Mesh(slices=2, data=2, fsdp=2)]
+
+
+@pytest.mark.parametrize("mesh", some(MESHES, fast=MESHES[-1:]), ids=str)
 def test_loss_curve_does_not_depend_on_devices(tiny, on_one, mesh):
     losses, _ = curve(dataclasses.replace(tiny, mesh=mesh), 5)
     np.testing.assert_allclose(losses, on_one[0], rtol=1e-5)
@@ -55,10 +46,10 @@ def test_loss_curve_does_not_depend_on_devices(tiny, on_one, mesh):
 
 @pytest.mark.exhaustive
 def test_parameters_are_split_over_fsdp(tiny):
-    config = dataclasses.replace(tiny, encoder=models.ConvNet(widths=(32, 64)), mesh=Mesh(data=2, fsdp=4))
+    config = changed(tiny, {"encoder": models.ConvNet(widths=(32, 64)), "mesh": Mesh(data=2, fsdp=4)})
     kernel = max(jax.tree.leaves(training.prepare(config).program.init()["params"]), key=lambda x: x.size)
     assert kernel.addressable_shards[0].data.size == kernel.size // 4
-    whole, _ = curve(dataclasses.replace(config, mesh=Mesh(data=1)), 5)
+    whole, _ = curve(changed(config, {"mesh": Mesh(data=1)}), 5)
     np.testing.assert_allclose(curve(config, 5)[0], whole, rtol=1e-5)
 
 
@@ -101,37 +92,31 @@ def test_microbatches_give_the_loss_and_gradient_of_the_batch(tables, mesh):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6), cut_params, params)
 
 
-def compiled(config):
-    run = training.prepare(config)
-    batch = _cost.abstract_batch(run.program, config, run.outline)
-    return run.program.step.lower(run.program.abstract_state, batch).compile()
-
-
 @pytest.mark.exhaustive
 def test_microbatches_save_memory(tiny):
     encoder = models.ConvNet(widths=(32, 64), norm="group")
     config = changed(tiny, {"encoder": encoder, "train.batch_size": 512, "data.examples": 512})
     pieces = changed(config, {"train.microbatch": 32})
-    memory = [compiled(c).memory_analysis().temp_size_in_bytes for c in (pieces, config)]
+    compiled = [stepping.lowered(c).compile() for c in (pieces, config)]
+    memory = [step.memory_analysis().temp_size_in_bytes for step in compiled]
     assert memory[0] < memory[1] / 4
 
 
 @pytest.mark.exhaustive
 def test_devices_compute_only_their_rows(tiny):
-    encoder = models.ConvNet(widths=(32, 64))
-    config = changed(
-        tiny, {"encoder": encoder, "train.batch_size": 128, "data.examples": 128, "train.log_every": 10**9}
-    )
-    one, eight = (compiled(c).cost_analysis()["flops"] for c in (config, changed(config, {"mesh.data": 8})))
+    more = {"train.batch_size": 128, "data.examples": 128, "train.log_every": 10**9}
+    config = changed(tiny, {"encoder": models.ConvNet(widths=(32, 64))} | more)
+    compiled = (stepping.lowered(changed(config, {"mesh.data": n})).compile() for n in (1, 8))
+    one, eight = (step.cost_analysis()["flops"] for step in compiled)
     assert 6.5 < one / eight < 8.5  # all but the gathered embeddings is split
 
 
 @pytest.mark.parametrize("devices", some([1, 4], fast=[4]))
 def test_loss_of_groups_is_the_mean_of_their_losses(tables, devices):
-    changes = {"train.group": 4, "data.view_shapes": ((6,), (6,)), "mesh.data": devices}
-    run = training.prepare(changed(tables, {"objective": losses.info_nce} | changes))
+    changes = {"objective": losses.info_nce, "train.group": 4, "mesh.data": devices}
+    run = training.prepare(changed(tables, changes | {"data.view_shapes": ((6,), (6,))}))
     state = run.program.init()
-    batch = next(data.to_devices(_run.batches(run, 0), run.program.batch_sharding))
+    batch = next(stepping.batches(run))
 
     @jax.jit
     def embeddings(state, batch):
@@ -152,7 +137,7 @@ def spread(z, axis_name=None):
     return (mean**2).sum()
 
 
-SLOW = pytest.mark.exhaustive
+PAIRS, SLOW = losses.cross_pairs(losses.info_nce), pytest.mark.exhaustive
 
 
 @pytest.mark.parametrize(
@@ -161,34 +146,22 @@ SLOW = pytest.mark.exhaustive
         pytest.param(methods.Simclr(), losses.mv_infonce, id="masked"),  # a mask hides the rows of padding
         pytest.param(methods.Simclr(), losses.frossl, id="gathered", marks=SLOW),
         pytest.param(methods.Simclr(), spread, id="unmasked", marks=SLOW),
-        pytest.param(methods.MocoV2(queue=24), losses.cross_pairs(losses.info_nce), id="queue"),
-        pytest.param(
-            methods.MocoV3(predictor=models.MLPHead(out=8)),
-            losses.cross_pairs(losses.info_nce),
-            id="moco_v3",
-            marks=SLOW,
-        ),
+        pytest.param(methods.MocoV2(queue=24), PAIRS, id="queue"),
+        pytest.param(methods.MocoV3(predictor=models.MLPHead(out=8)), PAIRS, id="moco_v3", marks=SLOW),
     ],
 )
 def test_devices_that_do_not_divide_the_batch_train_on_the_same_one(tables, method, objective):
     """10 instances of 4 views on 1 and 8 devices; batch statistics and queue are of these only."""
-    given = data.Synthetic(view_shapes=((6,),) * 4, examples=96)
-    networks = {
-        "encoder": models.MLP((8, 8), norm="batch"),
-        "head": models.MLPHead(hidden=8, out=8, norm="batch"),
-    }
+    encoder, head = models.MLP((8, 8), norm="batch"), models.MLPHead(hidden=8, out=8, norm="batch")
+    more = {"method": method, "objective": objective, "optimizer": Sgd(learning_rate=0.1)}
+    more |= {"encoder": encoder, "head": head, "data.view_shapes": ((6,),) * 4}
     budget = {"views.strategy": "fixed", "views.reference_views": 1, "train.batch_size": 40}
-    more = {"data": given, "method": method, "objective": objective, "optimizer": Sgd(learning_rate=0.1)}
-    config, states = changed(tables, more | networks | budget), []
+    config, states = changed(tables, more | budget), []
     for devices in (1, 8):
-        run = training.prepare(changed(config, {"mesh.data": devices}))
-        state, found = run.program.init(), []
-        stream = data.to_devices(_run.batches(run, 0), run.program.batch_sharding)
-        for batch in itertools.islice(stream, 3):
-            state, values = run.program.step(state, batch)
-            found.append([float(values[name]) for name in ("loss", "effective_rank") if name in values])
-        states.append((np.array(found), jax.device_get((state["params"], state["statistics"]))))
-    assert run.config.examples == 10
+        values, state = stepping.taken(changed(config, {"mesh.data": devices}), 3)
+        found = [values[name] for name in ("loss", "effective_rank") if name in values]
+        states.append((found, state["params"], state["statistics"]))
+    assert training.prepare(config).config.examples == 10
     jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), *states)
 
 
@@ -208,10 +181,7 @@ def test_groups_split_masks_and_weights(rng):
     ("changes", "message"),
     [
         ({"train.group": 1}, r"train.group must .* batch of 32 examples, got 1"),
-        (
-            {"train.group": 16, "mesh.data": 4},
-            r"train.group must divide the 8 examples of a device's part of a batch, got 16",
-        ),
+        ({"train.group": 16, "mesh.data": 4}, r"divide the 8 examples of a device's part of a batch, got 16"),
         ({"mesh.data": 6, "train.group": 8}, r"32 examples does not divide over 6 devices"),
         (
             {"mesh.data": 6, "encoder": models.ResNet(width=2, batch_groups=2)},
@@ -219,9 +189,13 @@ def test_groups_split_masks_and_weights(rng):
         ),
         ({"mesh.data": 16}, r"16 \* 1 devices, but there are 8"),
         ({"train.batch_size": 2000, "views.strategy": "fixed"}, "at most the 88 training examples, got"),
+        (
+            {"views.policy": augment.simclr(image_size=8)},
+            r"normalises 3 channels and the images have 1; use --views\.policy\.mean",
+        ),
     ],
 )
-def test_raises_on_batches_and_groups_that_do_not_divide(tiny, changes, message):
+def test_raises_on_batches_groups_and_views_that_do_not_fit(tiny, changes, message):
     with pytest.raises(ValueError, match=message):
         training.prepare(changed(tiny, changes))
 
@@ -230,7 +204,7 @@ def test_ema_follows_the_parameters(tables):
     run = training.prepare(changed(tables, {"train.ema": 0.9}))
     state = run.program.init()
     expected = jax.device_get(state["params"])
-    for batch in itertools.islice(data.to_devices(_run.batches(run, 0), run.program.batch_sharding), 3):
+    for batch in itertools.islice(stepping.batches(run), 3):
         state, _ = run.program.step(state, batch)
         expected = jax.tree.map(lambda a, b: 0.9 * a + 0.1 * b, expected, jax.device_get(state["params"]))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), state["ema"], expected)
@@ -240,25 +214,20 @@ def test_ema_follows_the_parameters(tables):
 def test_rates_of_parts():
     params = {"encoder": {"a": jnp.ones(2), "b": jnp.ones(2)}, "head": jnp.ones(2)}
     options = {"examples": 4, "steps": 9, "steps_per_epoch": 3}
-    optimizer = Sgd(
-        learning_rate=1.0, end_learning_rate=1.0, momentum=0.0, rates=("encoder=0.5", "encoder.b=0")
-    )
+    rates = ("encoder=0.5", "encoder.b=0")
+    optimizer = Sgd(learning_rate=1.0, end_learning_rate=1.0, momentum=0.0, rates=rates)
     rule, _ = _optimizers.build(optimizer, **options)
     updates, _ = rule.update(params, rule.init(params), params)
-    found = [float(x[0]) for x in (*updates["encoder"].values(), updates["head"])]
-    assert found == [-0.5, 0, -1]
+    assert [float(x[0]) for x in jax.tree.leaves(updates)] == [-0.5, 0, -1]
     with pytest.raises(ValueError, match=r"optimizer.rates: no parameter is of 'body'; there are .*'head'"):
         _optimizers.build(Sgd(rates=("body=0",)), **options)[0].init(params)
-
-
-def decayed_sgd(rate, weight_decay, mask):
-    return optax.chain(optax.add_decayed_weights(weight_decay, mask), optax.sgd(rate, 0.9))
 
 
 @pytest.mark.parametrize(
     ("mine", "theirs"),
     [
-        (Sgd(learning_rate=0.1), decayed_sgd),
+        (Sgd(learning_rate=0.1), lambda rate, decay, mask: optax.chain(
+            optax.add_decayed_weights(decay, mask), optax.sgd(rate, 0.9))),
         (AdamW(learning_rate=0.1, clip_norm=0.5), lambda rate, decay, mask: optax.chain(
             optax.clip_by_global_norm(0.5), optax.adamw(rate, weight_decay=decay, mask=mask))),
         (Lars(learning_rate=0.05), lambda rate, decay, mask: optax.lars(rate, decay, mask, trust_ratio_mask=mask)),
@@ -302,39 +271,34 @@ def test_clipped_lars_takes_the_smaller_of_its_step_and_that_of_sgd():
     rule, rate = _optimizers.build(optimizer, examples=256, steps=10, steps_per_epoch=5)
     square = jnp.ones((2, 2))
     params = {"large": 3 * square, "small": 3 * square, "zero": 0 * square, "b": jnp.ones(2)}
-    slope = {"large": 7.0, "small": -0.29, "zero": 2.0, "b": 5.0}
-    gradient = {name: jnp.full(p.shape, slope[name]) for name, p in params.items()}
+    gradient = {"large": 7 * square, "small": -0.29 * square, "zero": 2 * square, "b": 5 * jnp.ones(2)}
     state = rule.init(params)
     for i in range(3):
         updates, state = rule.update(gradient, state, params)
-        expected = {
-            "large": -0.02 * 3,  # a fiftieth of the parameters, whatever the learning rate
-            "small": -rate(i) * (-0.29 + 0.1 * 3),
-            "zero": -rate(i) * 2,
-            "b": -rate(i) * 5,
-        }
+        # of the large one a fiftieth of the parameters, whatever the learning rate
+        expected = {"large": -0.02 * 3, "zero": -rate(i) * 2, "b": -rate(i) * 5}
+        expected |= {"small": -rate(i) * (-0.29 + 0.1 * 3)}
         for name, value in expected.items():
             np.testing.assert_allclose(updates[name], value, rtol=1e-4)
 
 
-def test_schedules_end_at_their_end_values():
-    optimizer = AdamW(learning_rate=0.4, end_learning_rate=0.1, reference_batch=256, warmup_epochs=2)
-    _, rate = _optimizers.build(optimizer, examples=512, steps=100, steps_per_epoch=10)
-    assert float(rate(0)) == 0
-    np.testing.assert_allclose(float(rate(10)), 0.4)
-    np.testing.assert_allclose(float(rate(20)), 0.8)
-    np.testing.assert_allclose(float(rate(60)), (0.8 + 0.1) / 2)
-    np.testing.assert_allclose(float(rate(100)), 0.1)  # the end is not scaled
-    _, rate = _optimizers.build(optimizer, examples=512, steps=20, steps_per_epoch=20)
-    np.testing.assert_allclose(float(rate(10)), 0.8)  # two epochs of warm-up are shortened to half the run
-    adam = dataclasses.replace(optimizer, scaling="sqrt")
-    _, rate = _optimizers.build(adam, examples=64, steps=100, steps_per_epoch=10)
-    # the peak is half of it for a quarter of 256
-    np.testing.assert_allclose([float(rate(20)), float(rate(100))], [0.2, 0.1])
-    _, rate = _optimizers.build(
-        AdamW(learning_rate=0.4, warmup_share=0.1), examples=8, steps=100, steps_per_epoch=7
-    )
-    np.testing.assert_allclose([float(rate(step)) for step in (0, 5, 10, 55)], [0, 0.2, 0.4, 0.2], atol=1e-7)
+WARMED = AdamW(learning_rate=0.4, end_learning_rate=0.1, reference_batch=256, warmup_epochs=2)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "examples", "steps_per_epoch", "expected"),
+    [
+        (WARMED, 512, 10, {0: 0, 10: 0.4, 20: 0.8, 60: (0.8 + 0.1) / 2, 100: 0.1}),  # the end is not scaled
+        (WARMED, 512, 100, {25: 0.4, 50: 0.8}),  # two epochs of warm-up are shortened to half the run
+        # the peak is half of it for a quarter of 256
+        (dataclasses.replace(WARMED, scaling="sqrt"), 64, 10, {20: 0.2, 100: 0.1}),
+        (AdamW(learning_rate=0.4, warmup_share=0.1), 8, 7, {0: 0, 5: 0.2, 10: 0.4, 55: 0.2}),
+    ],
+)
+def test_schedules_end_at_their_end_values(optimizer, examples, steps_per_epoch, expected):
+    options = {"examples": examples, "steps": 100, "steps_per_epoch": steps_per_epoch}
+    _, rate = _optimizers.build(optimizer, **options)
+    np.testing.assert_allclose([float(rate(step)) for step in expected], [*expected.values()], atol=1e-7)
 
 
 def test_weight_decay_follows_a_cosine_to_its_end():
@@ -382,8 +346,7 @@ def test_chance_level_of_features_without_information(name, k, expected):
 @losses.declare(key=True)
 def with_key(z, *, key):
     """An objective that draws a direction."""
-    direction = jax.random.normal(key, z.shape[-1:])
-    return jnp.mean((z @ direction) ** 2)
+    return jnp.mean((z @ jax.random.normal(key, z.shape[-1:])) ** 2)
 
 
 def test_an_own_objective_is_that_of_the_global_batch(tables):
@@ -395,25 +358,10 @@ def test_an_own_objective_is_that_of_the_global_batch(tables):
     assert abs(first - second) > 1e-3
 
 
-def test_refuses_to_normalise_three_channels_of_grey_images(tiny):
-    grey = dataclasses.replace(tiny, views=training.Views(k=2, policy=augment.simclr(image_size=8)))
-    with pytest.raises(
-        ValueError, match=r"normalises 3 channels and the images have 1; use --views\.policy\.mean"
-    ):
-        training.prepare(grey)
-
-
 UNREAD = {
-    "train.seed": 7,
-    "train.threads": 2,
-    "train.evaluate_every": 3.0,
-    "train.geometry_every": 1.0,
-    "train.corrupt_limit": 3,
-    "train.stall_seconds": 9.0,
-    "train.peak_tflops": 2.0,
-    "train.initial": "elsewhere",
-    "checkpoint.every_steps": 5,
-    "evaluation.knn_k": 3,
+    **{"train.seed": 7, "train.threads": 2, "train.evaluate_every": 3.0, "train.geometry_every": 1.0},
+    **{"train.corrupt_limit": 3, "train.stall_seconds": 9.0, "train.peak_tflops": 2.0},
+    **{"train.initial": "elsewhere", "checkpoint.every_steps": 5, "evaluation.knn_k": 3},
 }
 READ = {"train.log_every": 3, "train.ema": 0.5, "evaluation.features": "head", "train.microbatch": 8}
 

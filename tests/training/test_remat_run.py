@@ -1,16 +1,16 @@
 """Steps with recomputed blocks are those without, in less memory."""
 
-import itertools
 from functools import partial
 
 import jax
 import numpy as np
 import pytest
+import stepping
 from parametrize import some
 
-from mvcl import data, losses, methods, models, training
+from mvcl import data, losses, methods, models
 from mvcl.studies import changed
-from mvcl.training import Mesh, Sgd, _cost, _run
+from mvcl.training import Mesh, Sgd
 
 PAIRS = losses.cross_pairs(losses.info_nce)
 CONVNET = {"encoder": models.ConvNet((4, 8)), "optimizer": Sgd(learning_rate=0.1), "views.k": 2}
@@ -31,39 +31,25 @@ CASES = {
 }
 
 
-def steps(config, count=2):
-    """Losses of some steps, and the state after them."""
-    run = training.prepare(config)
-    state, found = run.program.init(), []
-    for batch in itertools.islice(data.to_devices(_run.batches(run, 0), run.program.batch_sharding), count):
-        state, values = run.program.step(state, batch)
-        found.append(float(values["loss"]))
-    return found, jax.device_get(state)
-
-
 @pytest.mark.parametrize("policy", some(["blocks", "full"], fast=["full"]))
 @pytest.mark.parametrize("case", some(CASES, fast=["eight", "microbatches", "student_teacher"]))
 def test_losses_and_state_are_those_without(tiny, case, policy):
     config = changed(tiny, CASES[case])
-    expected, found = steps(config), steps(changed(config, {"train.remat": policy}))
-    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), found, expected)
+    both = (stepping.taken(of, 2) for of in (config, changed(config, {"train.remat": policy})))
+    compared = ((values["loss"], state) for values, state in both)
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), *compared)
 
 
 @pytest.mark.parametrize("examples", some([64, 256], fast=[64]))
 def test_temporaries_fall_by_policy(tiny, examples):
     encoder = models.Transformer(width=32, depth=4, heads=2, dropout=0.0)
     more = {"encoder": encoder, "train.batch_size": examples, "data.examples": examples}
-    config, memory = changed(tiny, SEQUENCES | more), []
-    for policy in ("none", "blocks", "full"):
-        program = training.prepare(changed(config, {"train.remat": policy})).program
-        batch = _cost.abstract_batch(program, config, training.prepare(config).outline)
-        compiled = program.step.lower(program.abstract_state, batch).compile()
-        memory.append(compiled.memory_analysis().temp_size_in_bytes)
+    options = [SEQUENCES | more | {"train.remat": policy} for policy in ("none", "blocks", "full")]
+    compiled = [stepping.lowered(changed(tiny, of)).compile() for of in options]
+    memory = [step.memory_analysis().temp_size_in_bytes for step in compiled]
     assert memory[2] < 0.9 * memory[1] < 0.5 * memory[0], memory
 
 
 def test_raises_on_an_encoder_that_does_not_say_its_blocks(tiny):
-    run = training.prepare(changed(tiny, {"train.remat": "blocks"}))
-    batch = _cost.abstract_batch(run.program, run.config, run.outline)
     with pytest.raises(ValueError, match=r"train.remat must be none .* models.in_turn, got blocks"):
-        run.program.step.lower(run.program.abstract_state, batch)
+        stepping.lowered(changed(tiny, {"train.remat": "blocks"}))

@@ -14,8 +14,7 @@ import pytest
 from mvcl import cli, data, evaluation, losses, metrics
 from mvcl.methods import Sem, _sem
 from mvcl.studies import changed
-from mvcl.training import AdamW, Config, Mesh, Train, _optimizers, load, suited_to
-from mvcl.training._program import build
+from mvcl.training import AdamW, Config, Mesh, Train, _optimizers, build, load, suited_to
 
 # Xu 2023, the released settings: contrastive epochs of a round, rounds, views.
 RECIPES = {
@@ -34,7 +33,6 @@ def test_recipes_have_the_released_schedule(name):
     config = replace(load(f"xu/sem:{name}"), mesh=Mesh(data=1))
     epochs, rounds, views = RECIPES[name]
     outline = data.expected(config.data)
-    assert outline is not None
     config = suited_to(config, outline)
     method = config.method
     assert (method.pretrain_epochs, method.update_epochs) == (100, epochs)
@@ -73,9 +71,8 @@ def test_parts_of_the_optimiser_start_again(clip):
     """A part that starts again has the first update of Adam, the learning rate by sign: that of the run's step, for the
     schedules of rate and decay go on; the other parts do as before, with one norm for the clip."""
     names = ("encoder", "head")
-    options = AdamW(
-        learning_rate=0.1, end_learning_rate=0.0, weight_decay=0.5, end_weight_decay=0.1, clip_norm=clip
-    )
+    ends = {"end_learning_rate": 0.0, "end_weight_decay": 0.1}
+    options = AdamW(learning_rate=0.1, weight_decay=0.5, clip_norm=clip, **ends)
     build = partial(_optimizers.build, options, examples=8, steps=10, steps_per_epoch=5)
     rule, rate = build(parts=names)
     params = {name: {"kernel": jnp.ones((2, 2))} for name in names}
@@ -97,31 +94,21 @@ def test_parts_of_the_optimiser_start_again(clip):
     assert state["step"] == 7
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"train.batch_size": 599}, 3),
-        ({"train.batch_size": 449}, 4),  # the example that is left has no negatives
-        (
-            {"mesh.data": 4, "train.batch_size": 900},
-            "last batch of an epoch of 897 examples does not divide over 4",
-        ),
-    ],
-)
-def test_a_last_batch_needs_fitting_options(change, message):
-    config = changed(STARTS_AGAIN, change)
+def test_a_last_batch_needs_fitting_options():
     outline = data.Outline(1797, 10, data.ExampleSpec(((3,), (2,)), given=True))
-    if isinstance(message, int):
-        assert build(suited_to(config, outline), outline).steps_per_epoch == message
-        return
-    with pytest.raises(ValueError, match=message):
-        build(suited_to(config, outline), outline)
+
+    def built(change):
+        return build(suited_to(changed(STARTS_AGAIN, change), outline), outline)
+
+    assert built({"train.batch_size": 599}).steps_per_epoch == 3
+    assert built({"train.batch_size": 449}).steps_per_epoch == 4  # the example that is left has no negatives
+    with pytest.raises(ValueError, match="last batch of an epoch of 897 examples does not divide over 4"):
+        built({"mesh.data": 4, "train.batch_size": 900})
 
 
 def test_tables_without_classes_need_a_number_of_clusters(tmp_path, rng, capsys):
-    for name, width in (("camera", 3), ("radar", 2)):
-        table = pd.DataFrame(rng.normal(size=(24, width)), columns=list("abc"[:width]))
-        table.to_csv(tmp_path / f"{name}.csv", index_label="id")
+    for name in ("camera", "radar"):
+        pd.DataFrame(rng.normal(size=(24, 3))).to_csv(tmp_path / f"{name}.csv", index_label="id")
     options = ["--data.path", str(tmp_path), "--workdir", str(tmp_path / "run")]
     assert cli.main(["train", "xu/sem:tables", *options]) == 2
     assert "method.clusters must be at least 2 for data without classes" in capsys.readouterr().err
@@ -153,7 +140,7 @@ def test_two_commands_from_a_folder_of_tables(tmp_path, rng):
     assert len(of_camera) == 108
     kinds, found = pd.factorize(of_camera["label"])[0], of_camera["cluster of camera"].to_numpy(int)
     assert metrics.clustering_accuracy(kinds, found) > 0.9
-    looks = [json.loads(line) for line in (tmp_path / "run" / "refresh.jsonl").read_text().splitlines()]
+    looks = map(json.loads, (tmp_path / "run" / "refresh.jsonl").read_text().splitlines())
     weights = np.array(next(look["weights"] for look in looks if "weights" in look))  # camera, coin, radar
     assert weights[0, 2] > 2 * max(weights[0, 1], weights[1, 2])
     scaling = json.loads((tmp_path / "run" / "data.json").read_text())["scaling"]

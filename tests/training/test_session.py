@@ -29,36 +29,29 @@ def session_of(tmp_path, *, scores=(), scored=True, **train):
     return session
 
 
-def due(session, what):
-    """The steps after which something is due."""
-    found = []
-    for session.step in range(21):
-        if what in session.due():
-            found.append(session.step)
-    return found
+OFTEN = {"evaluate_every": 0.5}
 
 
-def test_logs_by_interval_and_saves_by_interval_and_the_last_step(tmp_path):
-    session = session_of(tmp_path)
-    assert due(session, "log") == [0, 3, 6, 9, 12, 15, 18]
-    assert due(session, "save") == [0, 8, 16, 20]
+@pytest.mark.parametrize(
+    ("options", "what", "steps"),
+    [
+        ({}, "log", [0, 3, 6, 9, 12, 15, 18]),
+        ({}, "save", [0, 8, 16, 20]),  # by interval, and the last step
+        (OFTEN | {"scores": [10]}, "save", [0, 5, 8, 15, 16, 20]),  # what is scored unless it has a score
+        (OFTEN | {"scores": [10]}, "score", [5, 15]),  # the last is scored by its evaluation
+        (OFTEN | {"scored": False}, "score", []),  # by a protocol without a score
+        ({"geometry_every": 1.0}, "geometry", [10, 20]),  # at the last step too, not before the first
+    ],
+)
+def test_steps_after_which_something_is_due(tmp_path, options, what, steps):
+    session = session_of(tmp_path, **options)
+    assert [session.step for session.step in range(21) if what in session.due()] == steps
 
 
-def test_saves_what_is_scored_unless_it_has_a_score(tmp_path):
-    session = session_of(tmp_path, evaluate_every=0.5, scores=[10])
-    assert due(session, "save") == [0, 5, 8, 15, 16, 20]
-    assert due(session, "score") == [5, 15]  # the last is scored by its evaluation
-
-
-def test_nothing_is_scored_by_a_protocol_without_a_score(tmp_path):
-    assert due(session_of(tmp_path, evaluate_every=0.5, scored=False), "score") == []
-
-
-def test_geometry_is_due_at_the_last_step_too_but_not_before_the_first(tmp_path):
+def test_geometry_that_is_logged_is_not_due(tmp_path):
     session = session_of(tmp_path, geometry_every=1.0)
-    assert due(session, "geometry") == [10, 20]
     (tmp_path / "metrics.jsonl").write_text('{"step": 10, "encoder_uniformity": -1.0}\n')
-    assert due(session, "geometry") == [20]
+    assert [session.step for session.step in range(21) if "geometry" in session.due()] == [20]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +71,11 @@ def test_pending_checkpoints_are_waited_for(tmp_path, monkeypatch, error, proces
     assert bool(session.closed) == waits
 
 
-MESH = Mesh(np.asarray(jax.devices()[:1]).reshape(1, 1), ("data", "fsdp"))
+def mesh(devices):
+    return Mesh(np.asarray(devices).reshape(-1, 1), ("data", "fsdp"))
+
+
+MESH = mesh(jax.devices()[:1])
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -104,9 +101,7 @@ def test_a_second_interrupt_ends_at_once():
 
 def test_processes_agree_two_calls_later(monkeypatch):
     monkeypatch.setattr(jax, "process_count", lambda: 2)
-    devices = jax.devices()
-    stop = Stop(Mesh(np.asarray(devices).reshape(len(devices), 1), ("data", "fsdp")))
-    found = []
+    stop, found = Stop(mesh(jax.devices())), []
     for _ in range(4):
         found.append(stop.agreed())
         stop.signal = signal.SIGTERM

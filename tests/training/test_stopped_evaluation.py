@@ -2,6 +2,7 @@
 
 import shutil
 import signal
+from types import SimpleNamespace
 
 import pytest
 from parametrize import some
@@ -26,31 +27,26 @@ def trained(whole, tmp_path):
     return tmp_path / "run"
 
 
-class Stopper:
-    """Raises a signal at the n-th check of an evaluation; counts the finished linear probes."""
-
-    def __init__(self, monkeypatch):
-        self.checks, self.at, self.probes = 0, None, 0
-        check, probe = _session.Session._check_stop, _classification.linear_probe
-
-        def counted(session):
-            self.checks += 1
-            if self.checks == self.at:
-                signal.raise_signal(signal.SIGTERM)
-            check(session)
-
-        def probed(*args, **options):
-            found = probe(*args, **options)
-            self.probes += 1
-            return found
-
-        monkeypatch.setattr(_session.Session, "_check_stop", counted)
-        monkeypatch.setattr(_classification, "linear_probe", probed)
-
-
 @pytest.fixture
 def stopper(monkeypatch):
-    return Stopper(monkeypatch)
+    """Raises a signal at the check `at` of an evaluation; counts the checks and the finished linear probes."""
+    found = SimpleNamespace(checks=0, at=None, probes=0)
+    check, probe = _session.Session._check_stop, _classification.linear_probe
+
+    def counted(session):
+        found.checks += 1
+        if found.checks == found.at:
+            signal.raise_signal(signal.SIGTERM)
+        check(session)
+
+    def probed(*args, **options):
+        result = probe(*args, **options)
+        found.probes += 1
+        return result
+
+    monkeypatch.setattr(_session.Session, "_check_stop", counted)
+    monkeypatch.setattr(_classification, "linear_probe", probed)
+    return found
 
 
 @pytest.mark.parametrize("at", some([1, 3], fast=[3]))  # of the 2 splits' 5 batches at step 2

@@ -1,4 +1,4 @@
-"""The loop: resume, signals, bad folders, non-finite losses."""
+"""The loop: resume, signals, bad folders, non-finite losses, several seeds."""
 
 import fcntl
 import json
@@ -12,15 +12,9 @@ import jax
 import numpy as np
 import pytest
 
-from mvcl import _files, training
+from mvcl import _files, evaluation, training
 from mvcl.studies import changed
-from mvcl.training import _folder, _session
-
-
-def parameters(workdir):
-    """Final parameters of a run, as arrays."""
-    _, state = training.open_run(workdir)
-    return jax.device_get(state["params"])
+from mvcl.training import _folder, _session, _train
 
 
 def test_run_writes_its_files(whole, tiny, rows):
@@ -33,14 +27,13 @@ def test_run_writes_its_files(whole, tiny, rows):
     assert all(row["loss"] > 0 and row["chance"] > 0 and row["effective_rank"] > 1 for row in log)
     assert training.to_json(training.load(workdir)) == training.to_json(tiny)
     with np.load(workdir / "views.npz", allow_pickle=False) as views:
-        assert views["views"].shape == (8, 3, 8, 8, 1)
-        assert views["views"].dtype == np.uint8
+        assert (views["views"].shape, views["views"].dtype) == ((8, 3, 8, 8, 1), np.uint8)
     with np.load(workdir / "embeddings.npz", allow_pickle=False) as embeddings:
         assert embeddings["features"].shape == (44, 8)
     assert list((workdir / "tensorboard").iterdir())
 
 
-def test_finished_run_is_not_repeated(whole, tiny, capsys):
+def test_finished_run_is_not_repeated(whole, tiny):
     workdir, table = whole
     before = (workdir / "evaluation.json").stat().st_mtime_ns
     assert training.train(tiny, workdir) == table
@@ -63,9 +56,10 @@ def test_resumes_bit_identically_after_a_signal(whole, tiny, tmp_path, monkeypat
     _files.append(workdir / "metrics.jsonl", json.dumps({"step": 4, "loss": 0.0}) + "\n")
     # the evaluation may differ when a run resumes
     training.train(changed(tiny, {"evaluation.labels_per_class": (), "evaluation.baselines": False}), workdir)
-    jax.tree.map(np.testing.assert_array_equal, *(parameters(folder) for folder in (workdir, whole[0])))
-    assert [row["step"] for row in rows(workdir) if "loss" in row] == [2, 4, 6]
-    assert [row["step"] for row in rows(workdir) if "score" in row] == [2, 4, 6]
+    states = [training.open_run(folder)[1] for folder in (workdir, whole[0])]
+    jax.tree.map(np.testing.assert_array_equal, *(jax.device_get(state["params"]) for state in states))
+    for value in ("loss", "score"):
+        assert [row["step"] for row in rows(workdir) if value in row] == [2, 4, 6]
 
 
 def test_raises_on_another_config_in_the_folder(whole, tiny, tmp_path):
@@ -86,9 +80,8 @@ def test_a_folder_belongs_to_its_data_and_to_a_run_that_took_a_step(tiny, tmp_pa
     _folder.claim(tmp_path, wider, other)  # nothing was logged or saved
     assert training.load(tmp_path).head == wider.head
     _files.append(tmp_path / "metrics.jsonl", json.dumps({"step": 2, "loss": 0.0}) + "\n")
-    with pytest.raises(
-        ValueError, match=r"was trained on other data: split train differs .* remove .*data\.json"
-    ):
+    message = r"was trained on other data: split train differs .* remove .*data\.json"
+    with pytest.raises(ValueError, match=message):
         _folder.claim(tmp_path, wider, first)
 
 
@@ -135,6 +128,27 @@ def test_opens_and_embeds_a_run(whole, tmp_path):
         training.open_run(whole[0], "5")
     with pytest.raises(ValueError, match="not a run folder"):
         training.open_run(tmp_path)
+
+
+def test_averages_the_tables_of_consecutive_seeds(monkeypatch, tmp_path):
+    values, seen = {4: (0.25, None), 5: (0.75, 0.5)}, []
+
+    def train(config, folder, *, page):
+        seen.append((config.train.seed, folder))
+        results = [[evaluation.Result("MAE", value, 0.1, "how")] for value in values[config.train.seed]]
+        return dict(zip(("trained encoder", "raw input"), results))
+
+    monkeypatch.setattr(_train, "train", train)
+    config = training.Config(train=training.Train(seed=4))
+    rows = training.train_seeds(config, tmp_path, 2)
+    assert seen == [(4, tmp_path / "seed4"), (5, tmp_path / "seed5")]
+    [mean], [raw] = rows["trained encoder"], rows["raw input"]
+    assert (mean.name, mean.value) == ("MAE", 0.5)
+    np.testing.assert_allclose(mean.deviation, np.std([0.25, 0.75], ddof=1))
+    assert mean.protocol == "how, mean and standard deviation of 2 seeds"
+    assert raw.value is None  # one of the runs did not measure it
+    with pytest.raises(ValueError, match="seeds must be at least 1, got 0"):
+        training.train_seeds(config, tmp_path, 0)
 
 
 COMPILE = """

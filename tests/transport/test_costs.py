@@ -49,9 +49,8 @@ def tensor_of(points, cost):
 
 def sum_of(pair, weights):
     """Loop over the pairs of a tuple."""
-    return lambda s: sum(
-        weights[l, m] * pair(s[l], s[m]) for l, m in itertools.combinations(range(len(s)), 2)
-    )
+    pairs = lambda s: itertools.combinations(range(len(s)), 2)  # noqa: E731
+    return lambda s: sum(weights[l, m] * pair(s[l], s[m]) for l, m in pairs(s))
 
 
 def spread_around_mean(weights):
@@ -86,9 +85,8 @@ def test_declared_costs_and_their_derivatives_are_those_of_every_tuple(x64, rng,
     direction = [rng.normal(size=x.shape) for x in points]
     of = partial(Geometry.from_points, cost=cost, scale=3.0)
     costs, change = jax.jit(lambda *at: jax.jvp(of, *at))((points,), (direction,))
-    after, expected, before = (
-        tensor_of([x + s * step * d for x, d in zip(points, direction)], plainly) for s in (1, 0, -1)
-    )
+    moved = ([x + s * step * d for x, d in zip(points, direction)] for s in (1, 0, -1))
+    after, expected, before = (tensor_of(at, plainly) for at in moved)
     if isinstance(cost, SphericalBarycenter):
         mean, found = sum(w * x[1] for w, x in zip(WEIGHTS, points)), cost.point([x[1] for x in points])
         np.testing.assert_allclose(found, mean / np.linalg.norm(mean), rtol=1e-12)

@@ -45,22 +45,6 @@ def test_fields_defaults_and_the_call_are_otts(x64, rng, fields):
     jax.tree.map(np.testing.assert_array_equal, out.x_s, tuple(x_s))
 
 
-@pytest.mark.exhaustive
-def test_without_danskin_the_potentials_have_their_derivatives(x64, rng):
-    """Central differences of a function of the plan."""
-    at, step = ([jnp.asarray(rng.normal(size=(n, 2))) for n in (3, 2, 3)], jnp.asarray(2.0)), 1e-5
-    direction = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape)), at)
-
-    def of_plan(at):
-        out = MMSinkhorn(threshold=1e-12, use_danskin=False)(at[0], epsilon=at[1])
-        return out.tensor[0, 1, 2] + out.potentials[2][0] - out.potentials[2][1] + out.dual
-
-    above, below = (jax.tree.map(lambda x, d, s=s: x + s * step * d, at, direction) for s in (1, -1))
-    value = jax.jit(of_plan)
-    slope = jax.jit(lambda at: jax.jvp(of_plan, (at,), (direction,))[1])(at)
-    np.testing.assert_allclose(slope, (value(above) - value(below)) / (2 * step), rtol=1e-6)
-
-
 def test_geometry_problem_and_solver_are_pytrees_under_jit_and_vmap(x64, rng):
     """Each is an argument; a batch of problems has the results of each."""
     z = jnp.asarray(rng.normal(size=(2, 3, 4, 2)))

@@ -18,11 +18,11 @@ from tests.transport import tensors
 
 TIGHT = {"threshold": 1e-11, "max_iterations": 5000}
 # Of two views; with more, one way to sum is compiled.
-solved = jax.jit(
-    tensors.solution, static_argnames=("cost", "epsilon", "threshold", "max_iterations", "spread")
-)
+STATIC = ("cost", "epsilon", "threshold", "max_iterations", "spread")
+solved = jax.jit(tensors.solution, static_argnames=STATIC)
 THREE = [np.ones((n, 2), np.float32) for n in (4, 5, 3)]
 VARIANCE, DEVIATION = "circular_variance", "circular_standard_deviation"
+PAIRS = Geometry.from_pairs
 # Costs, sizes, options. A spread of 0.4, 4 and 60 at epsilon 0.2 settles for kernels, or rows, or neither.
 CASES = {
     "two views": (VARIANCE, (5, 4), {}),
@@ -78,8 +78,7 @@ def test_given_costs_and_their_gradients(x64, rng, given):
     tensor = tensors.of_pairs(matrices, sizes)
     a_s = tensors.weights(rng, sizes, mass=2.5)
     f, plan, minimum = tensors.solve(tensor, a_s, epsilon)
-    costs = {"pairs": matrices, "tensor": tensor}[given]
-    make = {"pairs": Geometry.from_pairs, "tensor": Geometry.from_tensor}[given]
+    costs, make = {"pairs": (matrices, PAIRS), "tensor": (tensor, Geometry.from_tensor)}[given]
 
     def dual(costs, epsilon):
         out = tensors.solution(make(costs), a_s=a_s, epsilon=epsilon, spread=9.0, **TIGHT)
@@ -150,10 +149,8 @@ def test_blocks_tile_the_index_space(sizes, width, elements):
     assert len(partial_axes) <= 1  # or the blocks would not lie one after the other
     assert np.prod(of_block) * width <= elements or np.prod(of_block) == 1
     axis = len(sizes) - 1
-    if of_block[axis] < sizes[axis]:  # no larger divisor fits
-        assert all(
-            sizes[axis] % d or d * width > elements for d in range(of_block[axis] + 1, sizes[axis] + 1)
-        )
+    larger = range(of_block[axis] + 1, sizes[axis] + 1)
+    assert all(sizes[axis] % d or d * width > elements for d in larger)  # no larger divisor fits
 
 
 @pytest.mark.parametrize("sizes", some([(5, 7, 4), (13, 6), (3, 4, 5, 2)], fast=[(5, 7, 4)]))
@@ -331,44 +328,32 @@ UNEQUAL, BIG = [np.ones(4), np.ones(5), np.ones(3)], np.ones((4, 256, 2))
             r"x_s\[1\] must have the dimension .* of x_s\[0\], 2 .* got 3",
         ),
         ({"geometry": [Z[0], np.ones((3, 2), np.float16)]}, r"x_s\[1\] must have the dimension and dtype"),
-        ({"geometry": THREE, "cost": "cosine"}, "cost must be one of 'circular_variance'"),
-        ({"geometry": THREE, "epsilon": -1.0}, "epsilon must be positive, got -1.0"),
-        ({"geometry": THREE, "threshold": -1.0}, "threshold must be >= 0, got -1.0"),
-        ({"geometry": THREE, "spread": -1.0}, "pair_spread must be >= 0, got -1.0"),
-        ({"geometry": THREE, "max_iterations": 0}, "max_iterations must be a whole number >= 1, got 0"),
-        ({"geometry": THREE, "block_size": 0}, "block_size must be a whole number >= 1, got 0"),
-        ({"geometry": THREE, "inner_iterations": 0}, "inner_iterations must be a whole number >= 1, got 0"),
-        ({"geometry": THREE, "norm_error": 0.0}, "norm_error must be positive, got 0.0"),
-        (
-            {"geometry": THREE, "max_operations": 119.0},
-            "60 tuples, and a pass over them takes 120 operations",
-        ),
+        ({"cost": "cosine"}, "cost must be one of 'circular_variance'"),
+        ({"epsilon": -1.0}, "epsilon must be positive, got -1.0"),
+        ({"threshold": -1.0}, "threshold must be >= 0, got -1.0"),
+        ({"spread": -1.0}, "pair_spread must be >= 0, got -1.0"),
+        ({"max_iterations": 0}, "max_iterations must be a whole number >= 1, got 0"),
+        ({"block_size": 0}, "block_size must be a whole number >= 1, got 0"),
+        ({"inner_iterations": 0}, "inner_iterations must be a whole number >= 1, got 0"),
+        ({"norm_error": 0.0}, "norm_error must be positive, got 0.0"),
+        ({"max_operations": 119.0}, "60 tuples, and a pass over them takes 120 operations"),
         (
             {"geometry": np.ones((8, 512, 2))},
             r"9.44e\+21 operations.*n <= 51 with 8 views, or k <= 5 with 512",
         ),
         ({"geometry": BIG, "cost": tensors.of_stack}, r"4.29e\+09 entries.* n <= 215 with 4 views"),
-        ({"geometry": THREE, "a_s": UNEQUAL}, r"the same sum in every view, got 4 for view 0, 5 for view 1"),
-        ({"geometry": THREE, "a_s": [None, [1.2, -0.2, 0, 0, 0], None]}, r"a_s\[1\] must be finite and >= 0"),
-        ({"geometry": THREE, "a_s": [None, None, [np.inf, 0.5, 0.5]]}, r"a_s\[2\] must .* got .*inf"),
-        (
-            {"geometry": THREE, "a_s": [0 * UNEQUAL[0], None, None]},
-            r"a_s\[0\] must have a positive weight, got 4 zeros",
-        ),
-        (
-            {"geometry": THREE, "a_s": [None, np.ones((5, 1)), None]},
-            r"a_s\[1\] must .* \(5,\).* got \(5, 1\)",
-        ),
-        ({"geometry": THREE, "a_s": [None, None]}, "a_s must hold the weights of 3 views, got 2"),
-        ({"geometry": THREE, "init": UNEQUAL[:2]}, r"init must .*, \(3,\)\], got \[\(4,\), \(5,\)\]"),
+        ({"a_s": UNEQUAL}, r"the same sum in every view, got 4 for view 0, 5 for view 1"),
+        ({"a_s": [None, [1.2, -0.2, 0, 0, 0], None]}, r"a_s\[1\] must be finite and >= 0"),
+        ({"a_s": [None, None, [np.inf, 0.5, 0.5]]}, r"a_s\[2\] must .* got .*inf"),
+        ({"a_s": [0 * UNEQUAL[0], None, None]}, r"a_s\[0\] must have a positive weight, got 4 zeros"),
+        ({"a_s": [None, np.ones((5, 1)), None]}, r"a_s\[1\] must .* \(5,\).* got \(5, 1\)"),
+        ({"a_s": [None, None]}, "a_s must hold the weights of 3 views, got 2"),
+        ({"init": UNEQUAL[:2]}, r"init must .*, \(3,\)\], got \[\(4,\), \(5,\)\]"),
     ],
 )
 def test_raises_on_bad_arguments(options, message):
     with pytest.raises(ValueError, match=message):
-        tensors.solution(**options)
-
-
-PAIRS = Geometry.from_pairs
+        tensors.solution(**{"geometry": THREE} | options)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from parametrize import some
 
-from mvcl.transport import Geometry, Problem
+from mvcl.transport import Geometry, MMSinkhorn, Problem
 from tests.transport import tensors, test_penalties
 
 TIGHT = {"threshold": 1e-13, "max_iterations": 5000}
@@ -41,9 +41,8 @@ def check(loss, x, rng, order=2):
         return over_reverse, jax.grad(lambda x: dot(jax.grad(loss)(x), direction))(x)
 
     _, gradient, forward = first(x)
-    (above, gradient_above, _), (below, gradient_below, _) = (
-        first(moved(x, direction, step)) for step in (STEP, -STEP)
-    )
+    sides = (first(moved(x, direction, step)) for step in (STEP, -STEP))
+    (above, gradient_above, _), (below, gradient_below, _) = sides
     close((dot(gradient, direction), forward), ((above - below) / (2 * STEP),) * 2)
     if order == 1:
         return
@@ -76,14 +75,22 @@ def test_points_weights_and_epsilon(x64, rng, case, order):
     def loss(x):
         z, logits, epsilon = x
         points = [v / jnp.linalg.norm(v, axis=1, keepdims=True) for v in z]
-        absent = jnp.arange(3) == 1
-        a_s = [
-            jax.nn.softmax(jnp.where(absent, -jnp.inf, f)) if len(f) == 3 else jax.nn.softmax(f)
-            for f in logits
-        ]
+        a_s = [jax.nn.softmax(f if len(f) == 2 else f.at[1].set(-jnp.inf)) for f in logits]
         return tensors.solution(points, a_s=a_s, epsilon=epsilon, **options, **TIGHT).dual
 
     check(loss, (z, logits, jnp.asarray(0.3)), rng, order)
+
+
+@pytest.mark.exhaustive
+def test_without_danskin_the_potentials_have_their_derivatives(x64, rng):
+    """Of a function of the plan."""
+
+    def of_plan(at):
+        out = MMSinkhorn(threshold=1e-12, use_danskin=False)(at[0], epsilon=at[1])
+        return out.tensor[0, 1, 2] + out.potentials[2][0] - out.potentials[2][1] + out.dual
+
+    points = [jnp.asarray(rng.normal(size=(n, 2))) for n in (3, 2, 3)]
+    check(of_plan, (points, jnp.asarray(2.0)), rng, order=1)
 
 
 @pytest.mark.parametrize("order", some([1, 2], fast=[1]))

@@ -1,19 +1,8 @@
 """Log-sum-exps of blocks of similarities: what the objectives spend their time on.
 
-A block is the matrix of inner products of the n vectors of one view with those of another. Every objective is a cheap
-function of the log-sum-exps of rows and columns of such blocks. Here each block is computed once and gives both. The
-rules that make it fast, all exact:
-
-- On the unit sphere an inner product is at most 1/temperature, so one fixed shift serves for every exponential and no
-  row maximum is needed, as long as exp(-2/temperature) does not underflow. Otherwise (small temperature, or vectors
-  that are not of unit length) rows and columns get their own. A traced temperature decides when it is known.
-- With the fixed shift the gradient is `E * (u_i + v_j)`, E the exponentials of the forward pass, u and v the cotangents
-  of the rows' and columns' sums: no exponential is taken twice.
-- A view's block with itself is symmetric: its gradient is one product with `W + W^T`.
-- In blocks of rows, E is recomputed tile by tile and never stored.
-
-The functions here choose between `whole` blocks (derivatives of both modes and every order) and `tiled` ones (rows of a
-block at a time, or instances split over devices; reverse mode only).
+A block is the matrix of inner products of the n vectors of one view with those of another. docs/design/losses.md has
+the rules that make it fast, all exact. The functions here choose between `whole` blocks (derivatives of both modes and
+every order) and `tiled` ones (rows of a block at a time, or instances split over devices; reverse mode only).
 """
 
 import dataclasses
@@ -109,8 +98,7 @@ def across(
 
 def over_devices(part: jax.Array, axis_name: str, n: int) -> jax.Array:
     """`(..., n)`: the log-sum-exps of this device's n columns, from those over each device's rows of all columns."""
-    top = lax.pmax(lax.stop_gradient(part), axis_name)
-    top = jnp.where(top == -jnp.inf, 0, top)
+    top = whole.finite_level(lax.pmax(lax.stop_gradient(part), axis_name))
     there = part != -jnp.inf
     total = lax.psum(jnp.where(there, jnp.exp(jnp.where(there, part, 0) - top), 0), axis_name)
     every = _numerics.vary_as(whole.log_sum(total, top), part)

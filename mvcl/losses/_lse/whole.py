@@ -18,6 +18,7 @@ from jax.custom_derivatives import SymbolicZero
 
 from mvcl import _numerics
 
+One = tuple[jax.Array]
 Two = tuple[jax.Array, jax.Array]
 
 # exp(-2 * 33) = 2e-29 is a normal float32 with room for weights and sums; float64 reaches much further.
@@ -159,7 +160,7 @@ def _(
     if fixed:
         weighted = entries * slope
         # The block is symmetric: what row i gains by the change of z_j is entry (j, i) of the same matrix.
-        return rows, _per(entries.sum(2)) * (weighted.sum(2) + weighted.sum(1))
+        return rows, per(entries.sum(2)) * (weighted.sum(2) + weighted.sum(1))
     by_row, by_column = _share(entries, slope, rows, rows)
     return rows, by_row + by_column
 
@@ -181,19 +182,17 @@ def _whole_sums(fixed: bool, o: Operand) -> LogSums:
     return _rows_and_columns(log_sums(fixed, _kept(fixed, o), o.bound, *_sides(o)))
 
 
-def _sums_rule(fixed: bool, primals: tuple[Operand], tangents: tuple[Operand]) -> tuple[LogSums, LogSums]:
+@partial(_whole_sums.defjvp, symbolic_zeros=True)
+def _(fixed: bool, primals: tuple[Operand], tangents: tuple[Operand]) -> tuple[LogSums, LogSums]:
     (o,), (change,) = primals, tangents
     entries, slope = _kept(fixed, o), _slope(o, change)
     found = log_sums(fixed, entries, o.bound, *_sides(o))
     if fixed:
         weighted = entries * slope
-        by = [_per(entries.sum(side)) * weighted.sum(side) for side in _sides(o)]
+        by = [per(entries.sum(side)) * weighted.sum(side) for side in _sides(o)]
     else:
         by = _share(entries, slope, *found)
     return _rows_and_columns(found), _rows_and_columns(by)
-
-
-_whole_sums.defjvp(_sums_rule, symbolic_zeros=True)
 
 
 def _sides(o: Operand) -> tuple[int, ...]:
@@ -232,7 +231,7 @@ def _slope(o: Operand, change: Operand) -> jax.Array:
     return reduce(jnp.add, products)
 
 
-def _per(total: jax.Array) -> jax.Array:
+def per(total: jax.Array) -> jax.Array:
     """1 / total; zero for an empty sum."""
     some = total != 0
     return jnp.where(some, 1 / jnp.where(some, total, 1), 0)
