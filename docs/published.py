@@ -35,7 +35,7 @@ This page is made by `python -m docs.published`.
 
 PAPERS = {"koromilas": "Koromilas 2025", "shidani": "Shidani 2024", "piran": "Piran 2024", "xu": "Xu 2023"}
 PAPERS |= {"jeon": "Jeon 2025"}
-ANSWERS = ("holds", "does not hold", "equal within the margin", "cannot tell")
+ANSWERS = ("holds", "does not hold", "equal within the margin", "cannot tell", "not run")
 
 
 def published() -> dict[str, dict[str, Any]]:
@@ -53,14 +53,20 @@ def _papers(found: dict[str, dict[str, Any]]) -> str:
     """A line for each paper, and one for our studies."""
     lines = [
         "| | " + " | ".join(ANSWERS) + " | published pages |",
-        "| --- | ---: | ---: | ---: | ---: | ---: |",
+        f"| --- |{' ---: |' * (len(ANSWERS) + 1)}",
     ]
     for prefix, paper in [*PAPERS.items(), ("", "ours")]:
         of_paper = [of for of in found.values() if (of["name"].split("_")[0] in PAPERS) == bool(prefix)]
         of_paper = [of for of in of_paper if of["name"].startswith(prefix)]
-        counts = Counter(claim["answer"] for of in of_paper for claim in of["claims"])
+        counts = Counter(_answer(claim) for of in of_paper for claim in of["claims"])
         lines.append(f"| {paper} | {' | '.join(str(counts[of]) for of in ANSWERS)} | {len(of_paper)} |")
     return "\n".join(["Claims of each paper's studies, on the published pages:", "", *lines])
+
+
+def _answer(claim: dict[str, Any]) -> str:
+    """That of the page, where a claim of which a cell is missing cannot be told yet, or "not run"."""
+    missing = claim["answer"] == "cannot tell" and "not run" in claim["reason"]
+    return "not run" if missing else claim["answer"]
 
 
 def judged(content: dict[str, Any]) -> dict[str, Any]:
@@ -91,11 +97,11 @@ def _finished(known: dict[str, Any]) -> str:
 
 def _claims(found: dict[str, dict[str, Any]]) -> str:
     rows = [
-        f"| {claim['text']} | {claim['source']} | [{name}]({name}.md) | {claim['answer']} |"
+        f"| {claim['text']} | {claim['source']} | [{name}]({name}.md) | {_answer(claim)} |"
         for name, known in found.items()
         for claim in known["claims"]
     ]
-    counts = Counter(claim["answer"] for known in found.values() for claim in known["claims"])
+    counts = Counter(_answer(claim) for known in found.values() for claim in known["claims"])
     total = ", ".join(f"{count} {answer}" for answer, count in sorted(counts.items()))
     text = (
         "## Claims\n\n"

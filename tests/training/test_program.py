@@ -373,6 +373,13 @@ def test_runs_share_a_program_that_does_not_read_what_differs(tables, field, val
     assert (one.step is other.step and one.apply is other.apply) == (field in UNREAD)
 
 
+def test_a_step_is_compiled_with_the_options_for_a_cpu(tables, monkeypatch):
+    monkeypatch.setattr(_program, "cpu_options", lambda remat: {"xla_cpu_no_such_option": "1"})
+    lowered = stepping.lowered(changed(tables, {"optimizer.learning_rate": 0.0123}))  # a program of its own
+    with pytest.raises(jax.errors.JaxRuntimeError, match="no_such_option"):
+        lowered.compile()
+
+
 def test_a_step_compiles_where_xla_does_not_know_an_option(monkeypatch):
     monkeypatch.setattr(_program, "_ALL_CORES", {"xla_cpu_no_such_option": "1"})
     assert _program.cpu_options.__wrapped__() == {}
