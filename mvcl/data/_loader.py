@@ -292,7 +292,7 @@ def watched(
             following.append(pool.submit(next, stream, end))
             yield cast(T, item)
         what = f"no batch for {seconds:g} s (--train.stall-seconds): {reading.longest()}"
-        how = "Check that file and its disk or network; repeat the command to resume from the newest"
-        raise StalledReader(f"{what}. {how} checkpoint")
+        how = "Check that file and its disk or network"
+        raise StalledReader(f"{what}. {how}; repeat the command to resume from the newest checkpoint")
     finally:
         pool.shutdown(wait=False, cancel_futures=True)

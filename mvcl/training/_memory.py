@@ -138,8 +138,8 @@ def memory_table(config: Config, devices: int) -> str:
     widths = [max(map(len, column)) for column in zip(*rows)]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths)) for row in rows]
     head = f"GB of each of {devices} devices, {-(-config.examples // devices)} examples each, in the precision of a GPU"
-    fewest_devices = "The last columns are the fewest devices, a power of 2"
-    tail = f"{fewest_devices}, of which a step takes at most {USABLE:.0%}."
+    least = f"a power of 2, of which a step takes at most {USABLE:.0%}"
+    tail = f"The last columns are the fewest devices, {least}."
     return "\n".join([head, *lines, tail, *([f"  {assumed}"] if assumed else [])])
 
 

@@ -245,9 +245,9 @@ def digest(named: Any) -> str:
                     pending += [value] if file is not None and not file.startswith(installed) else []
         sources[name] = "\n".join(texts)
         if found and not texts and item is named:
-            what = "a config can only hold functions and classes with source code"
-            got = f"of which a run keeps a digest, got {named.__qualname__} of {named.__module__}"
-            raise ValueError(f"{what}, {got}; define it in a file or a notebook")
+            what = "functions and classes with source code, of which a run keeps a digest"
+            got = f"{named.__qualname__} of {named.__module__}"
+            raise ValueError(f"a config can only hold {what}, got {got}; define it in a file or a notebook")
     text = "\n".join(f"{name}\n{source}" for name, source in sorted(sources.items()))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
