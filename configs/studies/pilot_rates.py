@@ -6,6 +6,7 @@ Source: ours.
 from pathlib import Path
 
 import _bench
+import _images
 import pilot
 
 from mvcl.studies import Study
@@ -29,3 +30,6 @@ def small(seeds: int = 2, *, data: Path) -> Study:
         seeds=seeds,
         cost="10 minutes on 2 CPU cores",
     )
+
+
+smoke = _images.smoke(small)
