@@ -88,8 +88,10 @@ class FusedNetworks(nnx.Module):
         """(k, n, features): the fusion of the tokens of each view alone, which has no other tokens to mask."""
         n, k, tokens, d = x.shape
         z = x.swapaxes(0, 1)
-        if self.fusion is not None:
+        if isinstance(self.fusion, models.TransformerEncoder):
             z = self.fusion(z.reshape((k * n, tokens, d)), np.arange(k * tokens).reshape(k, tokens))
+        elif self.fusion is not None:  # a network that knows missing tokens, and no positions
+            z = self.subsets(x, jnp.broadcast_to(jnp.eye(k, dtype=bool)[:, None, :, None], (k, n, k, 1)))
         return z.reshape((k, n, -1))
 
     def subsets(self, x: jax.Array, there: jax.Array) -> jax.Array:

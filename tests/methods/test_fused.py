@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 from test_methods import N, loss_of, setting
 
 from mvcl import augment, losses, methods, models
@@ -26,6 +27,24 @@ def started(objective, k, rng, **options):
     present[0], present[1:, 0] = True, True
     count = {"epoch": np.zeros(N, np.int32), "index": np.arange(N, dtype=np.int32)}
     return learner, params, statistics, {"views": views, "present": present, **count}
+
+
+class Unplaced(nnx.Module):
+    """A fusion that knows missing tokens, and no positions."""
+
+    def __init__(self, network):
+        self.network, self.features = network, network.features
+
+    def __call__(self, x):
+        return self.network(x)
+
+
+def test_a_fusion_without_positions_takes_each_view_alone(rng):
+    learner, params, statistics, _ = started(losses.comm, 3, rng)
+    networks, x = learner.network(params, statistics), rng.normal(size=(N, 3, 2, 3)).astype(np.float32)
+    alone = networks.alone(x)
+    networks.fusion = Unplaced(networks.fusion)
+    np.testing.assert_allclose(networks.alone(x), alone, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("k", [2, pytest.param(6, marks=pytest.mark.exhaustive)])
