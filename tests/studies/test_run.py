@@ -9,6 +9,7 @@ from pathlib import Path
 import jax
 import pytest
 
+from docs import taken
 from mvcl import _progress, studies, training
 from mvcl.studies import Cell, Measure, Study, Values, _table
 
@@ -172,6 +173,40 @@ def test_studies_share_the_runs_of_the_same_task(tmp_path, work):
     assert not (second / "cells" / "value-3.0" / "0" / "half").exists()
     assert len(calls(tmp_path)) == 12
     assert states(study(tmp_path), first) == {"finished"}
+
+
+def test_runs_are_taken_from_published_pages(tmp_path, work, monkeypatch):
+    """With all that the page says of them; not those of a changed task, at chance, or without a measure."""
+    config = training.load("digits:smoke")
+    monkeypatch.setattr(studies.Baseline, "run", lambda *_: [{"score": 0.015}])
+    base = Cell({"value": 0.0}, studies.Baseline(config=config, row="raw input"))
+    measured = Counted.run
+    monkeypatch.setattr(Counted, "run", lambda *of: [{"score": row["score"]} for row in measured(*of)])
+    of = study(tmp_path, cells=[base, *study(tmp_path).cells])
+    studies.run(of, work)
+    before = numbers(of, work)
+    pages = {"counted_small": json.loads(json.dumps(before))}
+
+    new = tmp_path / "new" / "work"
+    more = dataclasses.replace(of, cells=[*of.cells, *study(tmp_path, values=(3.0,)).cells])
+    assert taken.taken(more, new, pages) == 9
+    assert taken.taken(more, new, pages) == 0
+    after = numbers(more, new)
+    assert after["cells"][:3] == before["cells"]
+    assert after["baselines"] == before["baselines"]
+    assert after["seconds"] == pytest.approx(before["seconds"], abs=1)
+    assert studies.run(more, new) == 0
+    assert calls(tmp_path)[6:] == ["3 0", "3 1", "3 2"]
+
+    pages["counted_small"]["cells"][2]["at_chance"] = True
+    assert taken.taken(of, tmp_path / "chance" / "work", pages) == 6
+    several = [Cell(c.factors, dataclasses.replace(c.task, networks=2)) for c in of.cells[1:]]
+    changed = dataclasses.replace(of, cells=[base, *several])
+    assert taken.taken(changed, tmp_path / "changed" / "work", pages) == 3
+    further = dataclasses.replace(of, measures=[*of.measures, Measure("rank")])
+    assert taken.taken(further, tmp_path / "further" / "work", pages) == 0
+    with pytest.raises(ValueError, match="baselines among their cells"):
+        taken.taken(study(tmp_path), new, pages)
 
 
 def test_what_is_the_same_for_every_seed_is_run_once(tmp_path, work, monkeypatch):

@@ -1,0 +1,75 @@
+"""Take runs of a study from the published pages, where its folder of runs is lost or another study has run them.
+
+python -m docs.taken NAME --data FILE [--workdir DIR]
+
+A run on a page with the same task (its data at the same path) counts as finished from then on, if the page has all
+measures of the study: `mvcl study NAME --scale small --data FILE` with the same DIR runs the others. The time of a run
+is the mean of its page. Not taken are cells whose loss stayed at chance, and those with several networks a run.
+"""
+
+import inspect
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from docs import published
+from mvcl import _files, studies
+
+
+def taken(study: studies.Study, folder: Path, pages: dict[str, dict[str, Any]]) -> int:
+    """Write a record for each missing run of a study that a page has, into its `folder`; returns how many.
+
+    Raises:
+      ValueError: no cell of the study is a baseline; what a run measures of its own baselines is on no page.
+    """
+    if not any(isinstance(cell.task, studies.Baseline) for cell in study.cells):
+        raise ValueError(f"runs are taken of studies with baselines among their cells, got {study.title!r}")
+    scale = {measure.name: 100.0 if measure.percent else 1.0 for measure in study.measures}
+    known: dict[tuple[str, str], dict[str, Any]] = {}
+    for page in pages.values():
+        if not scale.keys() <= {measure["name"] for measure in page["measures"]}:
+            continue
+        for cell in page["cells"]:
+            alone = cell["seeds"].keys() == cell["status"].keys() and not cell.get("at_chance")
+            for seed, values in cell["seeds"].items():
+                if alone and cell["status"][seed] == "finished":
+                    known[cell["folder"], seed] = {**page, "values": values}
+    count = 0
+    for place in studies.places(study, folder):
+        page = known.get((f"cells/{place.folder.parent.name}", str(place.seed)))
+        if page is None or studies.look(place).state != "missing":
+            continue
+        record = {name: page[name] for name in ("commit", "machine", "versions", "date")}
+        record["seconds"] = page["seconds"] / sum(len(of["seeds"]) for of in page["cells"])
+        record["cores"] = min(map(int, re.findall(r", (\d+) cores?", page["machine"])))
+        record["values"] = [
+            {name: value / scale[name] for name, value in page["values"].items() if name in scale}
+        ]
+        place.link.parent.mkdir(parents=True, exist_ok=True)
+        _files.write_whole(place.file("json"), json.dumps({"task": place.task, **record}, indent=1) + "\n")
+        count += 1
+    return count
+
+
+def main(
+    name: tyro.conf.Positional[str], /, data: Path | None = None, workdir: Path = Path("runs/studies")
+) -> None:
+    """Take runs of a study at scale small from the published pages.
+
+    Args:
+      name: of the study.
+      data: its --data.
+      workdir: of `mvcl study`.
+    """
+    function = studies.scales(studies.find(name))["small"]
+    given = {"data": data.resolve()} if data and "data" in inspect.signature(function).parameters else {}
+    study, pages = function(**given), published.published()
+    count = taken(study, workdir / f"{name}_small", pages)
+    print(f"{count} of {len(study.cells) * study.seeds} runs of {name} are taken from pages")
+
+
+if __name__ == "__main__":
+    tyro.cli(main)
