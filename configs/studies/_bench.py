@@ -24,14 +24,16 @@ RATES = (3e-3, 1e-2, 3e-2)
 """Learning rates that a cell chooses among, on validation images."""
 OTHER_SEEDS = 1_000
 """Added to the seeds of runs on validation images."""
-ABOUT = f"""\
+RECIPE = f"""\
 The first {TRAIN:,} training images of CIFAR-10 and all 10,000 test images, views of {SIDE} x {SIDE} pixels by SimCLR's
 policy at strength 0.5 without blur, a ConvNet of widths 16, 32 and 64 with BatchNorm, Koromilas 2025's head, AdamW with
-cosine decay, {EPOCHS} epochs of batches of {BATCH}. Accuracy of frozen features of the encoder: weighted k-NN and a
-linear classifier, on the labels of the {TRAIN:,} images.
+cosine decay, {EPOCHS} epochs of batches of {BATCH}."""
+ABOUT = f"""\
+{RECIPE} Accuracy of frozen features of the encoder: weighted k-NN and a linear classifier, on the labels of the
+{TRAIN:,} images.
 
-A row of 4 views takes twice the encoder passes of 2 in as many steps. "Gain" is the k-NN accuracy at the end minus that
-after two thirds of training: how far from flat the curve is."""
+With as many images, a row of 4 views takes twice the encoder passes of 2 in as many steps. "Gain" is the k-NN accuracy
+at the end minus that after two thirds of training: how far from flat the curve is."""
 GAIN = "k-NN, gain of the last third"
 MEASURES = (
     Measure("k-NN", percent=True),

@@ -97,7 +97,7 @@ def study(data: Path, cells: Sequence[Cell], about: str, **fields: Any) -> Study
             "cost": f"{hours:.2g} hours on 2 cores, estimated from `pilot`; less where runs are shared",
             **fields,
             "cells": [*_bench.baselines(bench(data), none, next(iter(levels))), *cells],
-            "about": f"{about}\n\n**Small scale.** {_bench.ABOUT}",
+            "about": f"{about}\n\n**Small scale.** Where nothing else is said above: {_bench.ABOUT}",
         }
     )
 

@@ -33,9 +33,10 @@ the temperature of a run of DSF; the measures are T / (mean A · mean κ), that 
 deviation of log κ ("spread"), over the last tenth of the steps.
 
 So DSF at its own T, of which the paper takes 1, is beside InfoNCE at several t: the t that is nearest to the measured
-effective temperature, and the best, are read from the table. fea_avg compares the groups' means, loss_avg single views.
-A row whose loss does not end below the chance level has learned nothing of the instances ("below chance", the mean over
-the last tenth of the steps)."""
+effective temperature, and the best, are read from the table. loss_avg compares single views, fea_avg the groups' means
+as they are, shorter than 1, so that its directions have t over the product of two lengths, at lengths of 0.9 about t /
+0.8. A row whose loss does not end below the chance level has learned nothing of the instances ("below chance", the mean
+over the last tenth of the steps)."""
 
 
 def small(seeds: int = SEEDS, *, data: Path) -> Study:

@@ -38,8 +38,10 @@ is that of Figure 5, of MoCo v3 with DSF on ImageNet-100, means over the first a
 first of MoCo v3's two directions; cosines of any network have at most 2 without a temperature (Proposition 1)."""
 _SMALL = f""" Length is in steps.
 
-{_jeon.SMALL} MoCo has 128 images of 2 views, and each length the same encoder passes for all. "Over 2x" is 1,000 steps
-against 2,000. The paper has twice the learning rate for DSF."""
+{_jeon.SMALL} MoCo has 128 images of 2 views, so that each length takes the same encoder passes with 2 and 4 views. M =
+8 has 64 images too, so twice the views and passes; Figure 4 is at more memory. "Over 2x" is 1,000 steps against 2,000,
+of MoCo too, which in the paper takes 8000 epochs against 400, five times the time. k-NN is that of the encoder; the
+printed one is the head's. The paper has twice the learning rate for DSF."""
 _PRINTED = {
     ("ImageNet-100", "MoCo"): (74.08, 81.52),
     ("ImageNet-100", "loss_avg"): (76.62, 84.24),

@@ -27,7 +27,9 @@ each of the k = 5 seen domains{groups}. A seed has draws of classes and images o
 (data.draw_seed). "5 to 1" is the classifier of the five seen domains together, "1 to 1" the mean of those of single
 domains, each by its name; all are tested on the unseen domain. Figures 2 and A1 are the map of these: a row for each
 method, a block for each unseen domain. The text gives M3G an average rank of 1.4 over the 30 classifiers of one domain
-and 4 runs, and does not say of how many methods; here the rank is among the five of the table.
+and 4 runs, and does not say of how many methods; here the rank is among those of the table. BYOL's loss is linear in
+each vector and the average is not projected again (Eq. 4), so that BYOL pwe and ave are one function and no claim
+compares them; the printed ones differ.
 
 The text does not fit Table 2 in two places: "ranging from 11% to 30% for M3G", where the table has 10.4 to 46.3, and "a
 mean improvement of 3.1%" over InfoNCE ave, where the mean of the six differences is 2.7."""
@@ -38,8 +40,9 @@ _SMALL = """
 **Small scale.** Images of the first 10,000 of CIFAR-10 and of its test set in six looks in place of domains, of other
 images each: plain, grey, inverted, turned by 30 degrees, blurred, noisy. Plain and turned are held out in turn. Student
 and teacher on the network of the bench (docs/how_to/bench.md), groups of 10 classes, 80 examples in a batch; the
-classifiers have 30 epochs without augmentation. BYOL pwe, whose pairs are those of BYOL ave in another mean, is not
-run."""
+classifiers have 30 epochs without augmentation. The teacher's momentum stays at 0.99, where the paper raises it to 1:
+in so few steps it would keep a tenth of its start. InfoNCE has temperature 0.1, ours; the paper names none. BYOL pwe is
+not run."""
 _PRINTED = {
     "clipart": (24.1, 9.6, 23.2, 6.9, 32.4),
     "infograph": (10.2, 5.8, 11.0, 10.1, 12.2),
@@ -149,6 +152,9 @@ class LowestRank(Claim):
     def judge(self, found: Found) -> Verdict:
         """The answer from what was measured, with the mean ranks."""
         ranks = self.ranks(found)
+        ranked = [c for c in found.study.cells if c.factors["method"] in ranks]
+        if out := [c.name for c in ranked if {*self.measures} & {*found.not_trained.get(c.name, ())}]:
+            return Verdict("cannot tell", f"not trained: {'; '.join(out)}")
         means = {name: float(np.mean([*of.values()])) for name, of in ranks.items() if of}
         mine = str(self.cells["method"])
         if mine not in means:
@@ -178,9 +184,10 @@ def small(seeds: int = SEEDS, *, data: Path) -> Study:
     """Part of CIFAR-10 in six looks, two of them held out. `data` is its file, .npz."""
     probe = evaluation.LinearProbe(learning_rates=(0.01, 0.1), batch_size=64, epochs=30, augment=False)
     changes = {**_piran.taught(), "train.batch_size": 80, "train.group": 10, "train.steps": _images.STEPS}
+    changes |= {"method.end_momentum": 0.99}
     changes |= {"train.evaluate_every": 0, "evaluation": evaluation.Domains(linear=probe)}
     base = studies.changed(_bench.bench_of(5, Looks(path=str(data))), changes)
-    rows = {name: loss for name, loss in _piran.methods(0.05).items() if name != "BYOL pwe"}
+    rows = {name: loss for name, loss in _piran.methods(0.05).items() if name != _piran.BYOL_PAIRS}
     cost, seeded = "90 minutes on 2 cores, estimated", ("train.seed", "data.draw_seed")
     return _study(base, rows, ("plain", "turned"), seeded, seeds=seeds, cost=cost)
 
@@ -237,11 +244,10 @@ def _claims(names: list[str], seen: list[str]) -> list[Claim]:
     claims = _rows.above("Section 4.2, Table 2", "5 to 1", [(every, m3g, others)])
     rank = "M3G has the lowest average rank of all methods, classifiers of one domain (the paper: 1.4)"
     claims.append(LowestRank(rank, "Section 4.2, Figures 2 and A1", seen[0], m3g, tuple(seen)))
-    for kind in (kind for kind in ("BYOL", "InfoNCE") if f"{kind} pwe" in names):
-        text = f"{kind} ave is above {kind} pwe on all unseen domains, 5 domains to 1"
-        row = (text, {"method": f"{kind} ave"}, [{"method": f"{kind} pwe"}])
-        claims += _rows.above("Section 4.2, Table 2", "5 to 1", [row])
-        text = f"{kind} ave has a lower average rank than {kind} pwe, 1 domain to 1"
-        ave, pwe = {"method": f"{kind} ave"}, (f"{kind} pwe",)
-        claims.append(LowestRank(text, "Section 4.2, Figure A1", seen[0], ave, tuple(seen), pwe))
+    ave, pwe = {"method": "InfoNCE ave"}, "InfoNCE pwe"
+    if pwe in names:
+        text = f"InfoNCE ave is above {pwe} on all unseen domains, 5 domains to 1"
+        claims += _rows.above("Section 4.2, Table 2", "5 to 1", [(text, ave, [{"method": pwe}])])
+        text = f"InfoNCE ave has a lower average rank than {pwe}, 1 domain to 1"
+        claims.append(LowestRank(text, "Section 4.2, Figure A1", seen[0], ave, tuple(seen), (pwe,)))
     return claims

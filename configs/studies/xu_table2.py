@@ -100,7 +100,7 @@ def _study(
             task = _sem.BestView(config=base) if row == _BASELINE else Training(config=methods[row])
             cells.append(_cell(task, row, name))
     on = {f", {name}": {"data": name} for name in ("DHA", "Caltech") if name in bases}
-    claims = _claims(rows, on or {"": {}})
+    claims = _claims(rows, on)
     for name, row in ((name, row) for name in classified for row in rows if row.startswith("SEM+")):
         text = f"{row} classifies better than {row[4:]}, {name}"
         better = (text, {"data": name, "method": row}, [{"method": row[4:]}])
