@@ -3,8 +3,9 @@
 python -m docs.taken NAME --data FILE [--workdir DIR]
 
 A run on a page with the same task (its data at the same path) counts as finished from then on, if the page has all
-measures of the study: `mvcl study NAME --scale small --data FILE` with the same DIR runs the others. The time of a run
-is the mean of its page. Not taken are cells whose loss stayed at chance, and those with several networks a run.
+measures of the study: `mvcl study NAME --scale small --data FILE` with the same DIR runs the others. It has a record
+and no run folder, and the time of a run is the mean of its page. Not taken are cells whose loss stayed at chance, and
+those with several networks a run.
 """
 
 import inspect
@@ -27,16 +28,18 @@ def taken(study: studies.Study, folder: Path, pages: dict[str, dict[str, Any]]) 
     """
     if not any(isinstance(cell.task, studies.Baseline) for cell in study.cells):
         raise ValueError(f"runs are taken of studies with baselines among their cells, got {study.title!r}")
-    scale = {measure.name: 100.0 if measure.percent else 1.0 for measure in study.measures}
+    wanted = {measure.name for measure in study.measures}
     known: dict[tuple[str, str], dict[str, Any]] = {}
     for page in pages.values():
-        if not scale.keys() <= {measure["name"] for measure in page["measures"]}:
+        units = {of["name"]: 100.0 if of["percent"] else 1.0 for of in page["measures"]}
+        if not wanted <= units.keys():
             continue
         for cell in page["cells"]:
-            alone = cell["seeds"].keys() == cell["status"].keys() and not cell.get("at_chance")
+            alone = cell["seeds"].keys() <= cell["status"].keys() and not cell.get("at_chance")
             for seed, values in cell["seeds"].items():
                 if alone and cell["status"][seed] == "finished":
-                    known[cell["folder"], seed] = {**page, "values": values}
+                    plain = {name: value / units[name] for name, value in values.items() if name in wanted}
+                    known[cell["folder"], seed] = {**page, "values": plain}
     count = 0
     for place in studies.places(study, folder):
         page = known.get((f"cells/{place.folder.parent.name}", str(place.seed)))
@@ -44,10 +47,8 @@ def taken(study: studies.Study, folder: Path, pages: dict[str, dict[str, Any]]) 
             continue
         record = {name: page[name] for name in ("commit", "machine", "versions", "date")}
         record["seconds"] = page["seconds"] / sum(len(of["seeds"]) for of in page["cells"])
-        record["cores"] = min(map(int, re.findall(r", (\d+) cores?", page["machine"])))
-        record["values"] = [
-            {name: value / scale[name] for name, value in page["values"].items() if name in scale}
-        ]
+        record["cores"] = min(map(int, re.findall(r", (\d+) cores?", page["machine"])), default=2)
+        record["values"] = [page["values"]]
         place.link.parent.mkdir(parents=True, exist_ok=True)
         _files.write_whole(place.file("json"), json.dumps({"task": place.task, **record}, indent=1) + "\n")
         count += 1
@@ -64,10 +65,15 @@ def main(
       data: its --data.
       workdir: of `mvcl study`.
     """
-    function = studies.scales(studies.find(name))["small"]
-    given = {"data": data.resolve()} if data and "data" in inspect.signature(function).parameters else {}
-    study, pages = function(**given), published.published()
-    count = taken(study, workdir / f"{name}_small", pages)
+    file = studies.find(name)
+    function = studies.scales(file).get("small")
+    if function is None:
+        raise ValueError(f"{file.stem} has no scale small")
+    needs = "data" in inspect.signature(function).parameters
+    if needs and data is None:
+        raise ValueError(f"--data must be the file of {file.stem}, got none")
+    study = function(data=data.resolve()) if needs and data else function()
+    count = taken(study, workdir / f"{file.stem}_small", published.published())
     print(f"{count} of {len(study.cells) * study.seeds} runs of {name} are taken from pages")
 
 

@@ -124,6 +124,10 @@ def _log_kernel(kernel: Kernel) -> Critic:
     at = np.linspace(0, 4, 17)
     with jax.ensure_compile_time_eval():
         values = kernel(jnp.asarray(at, jnp.float32))
+    if jnp.shape(values) != at.shape:
+        raise ValueError(
+            f"kernel must return an array of the shape of the distances, got {jnp.shape(values)}"
+        )
     if not isinstance(values, jax.core.Tracer):  # as where the kernel closes over traced parameters
         for x, value in zip(at, np.asarray(values)):
             if not 0 < value < np.inf:
@@ -135,8 +139,9 @@ def _log_kernel(kernel: Kernel) -> Critic:
     def logs(x: jax.Array, y: jax.Array) -> jax.Array:
         squares = jnp.sum(x * x, axis=1)[:, None] + jnp.sum(y * y, axis=1)[None]
         distances = squares - 2 * _numerics.inner("id,jd->ij", x, y)
-        # Rounding makes some negative; their derivative is that of the others.
-        return jnp.log(kernel(distances + _numerics.constant(jnp.maximum(distances, 0) - distances)))
+        # Rounding makes some negative; their derivative is that of the others. The slope at 0 may be infinite.
+        least = jnp.maximum(distances, jnp.finfo(distances.dtype).eps)
+        return jnp.log(kernel(distances + _numerics.constant(least - distances)))
 
     return logs
 

@@ -84,7 +84,7 @@ class Claim(abc.ABC):
             counts = ", ".join(f"{rest.count(one)} {one}" for one in _ANSWERS if one in rest)
             reasons.append(f"and {len(rest)} more: {counts}")
         half_width, seeds, lacking = (max(numbers) for numbers in zip(*(of[2:] for of in judged)))
-        if answer == OPEN and lacking:
+        if answer == OPEN and all(of.lacking for of in judged if of.answer == OPEN):
             most = f"more than {_MOST_SEEDS:,}" if lacking > _MOST_SEEDS else lacking
             reasons.append(f"too few seeds: {most} would decide, if mean and deviation stay")
         reasons[:0] = self._order(found, [group[0] for group in about])
@@ -96,10 +96,14 @@ class Claim(abc.ABC):
         intervals = [_interval(found, cells, self.measure, study.level) for cells in group]
         answers = [self._answer(margin, of) for of in intervals]
         answer = min(answers, key=_ANSWERS.index)
-        if answers[0] == HOLDS and answer != REFUTED:  # steps may be open
+        if (
+            answers[0] == HOLDS and answer != REFUTED and all(of.seeds for of in intervals)
+        ):  # steps may be open
             answer = HOLDS
         digits = max([2, *(m.digits for m in study.measures if m.name == self.measure)])
         reason = f"{named(*group[0])}: {_text(intervals[0], digits)}"
+        if intervals[0].seeds and not all(of.seeds for of in intervals):
+            reason += ", a step not run"
         if untrained := _not_trained(found, group, self.measure):
             return Verdict(OPEN, f"{reason}, not trained: {'; '.join(untrained)}")
         if margin and answer in (HOLDS, REFUTED) and max(-intervals[0].low, intervals[0].high) <= margin:
@@ -112,7 +116,7 @@ class Claim(abc.ABC):
             half_width = max(half_width, (of.high - of.low) / 2)
             if margin:
                 seeds = max(seeds, _enough(values, study.level, lambda of: of.high - of.low <= 2 * margin))
-            if answer == one == OPEN:
+            if answer == one == OPEN and (cells is group[0] or answers[0] != OPEN):
                 decided = _enough(values, study.level, lambda of: self._answer(margin, of) != OPEN)
                 lacking = max(lacking, decided)
         return Verdict(answer, reason, half_width, seeds, lacking)

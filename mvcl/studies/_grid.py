@@ -303,7 +303,8 @@ def select(study: Study, factors: Factors) -> tuple[Cell, ...]:
 def chosen(study: Study, only: str) -> list[str]:
     """The names of the cells with these levels, "objective=MV-DHEL,k=2,k=4"; of all without any. `ValueError` for none.
 
-    Levels of one factor are alternatives; a word may leave out its capitals, spaces and signs ("mv_dhel").
+    Levels of one factor are alternatives; a word may leave out its capitals, spaces and signs ("mv_dhel"). Baselines,
+    by which the others are not trained, are always among them.
     """
     wanted: dict[str, list[str | int | float]] = {}
     for part in filter(None, re.split(r",\s*(?=[^,=]+=)", only)):  # levels may have commas: "pairs, epsilon"
@@ -316,10 +317,20 @@ def chosen(study: Study, only: str) -> list[str]:
         if not same:
             raise ValueError(f"--only {factor} is one of {'; '.join(map(str, known))}; got {given!r}")
         wanted.setdefault(factor, []).append(min(same, key=lambda level: str(level) != given))
-    names = [c.name for c in study.cells if all(c.factors[name] in levels for name, levels in wanted.items())]
+    names = {c.name for c in study.cells if all(c.factors[name] in levels for name, levels in wanted.items())}
     if not names:
         raise ValueError(f"--only {only} is of no cell; `--dry-run` lists all")
-    return names
+    return [c.name for c in study.cells if c.name in names or isinstance(c.task, Baseline)]
+
+
+def claimed(study: Study, only: str) -> Study:
+    """The study with those claims alone that compare no cells but the `chosen` ones."""
+    names = {*chosen(study, only)}
+    inside = [
+        {c.name for group in claim.about(study) for cells in group for c in cells} for claim in study.claims
+    ]
+    claims = [claim for claim, of in zip(study.claims, inside) if of <= names]
+    return dataclasses.replace(study, claims=claims)
 
 
 def _plain(level: str | int | float) -> str | float:

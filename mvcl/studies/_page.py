@@ -10,8 +10,9 @@ from mvcl.studies._figures import heading
 
 _UNTRAINED = (
     "Comparisons with these cells decide nothing: in the measure, or in all accuracies, they are not above both the "
-    "untrained encoder and the raw input (paired 95% intervals), or the loss of their last epoch is less than 1% below "
-    "the chance level or, of runs that log no level, differs by less than 1% from that of the first."
+    "untrained encoder and the raw input (paired 95% intervals), or the loss of their last epoch is not below the "
+    "chance level by 1% of that and one nat or, of runs that log no level, differs by less than 1% from that of the "
+    "first."
 )
 _RULES = (
     "What follows is of one comparison. One that neither holds nor fails is equal within the margin where its interval "
@@ -154,7 +155,8 @@ def _notes(content: dict[str, Any]) -> list[str]:
         shown = [of | {"measure": labels[of["measure"]], "answer": f"**{of['answer']}**"} for of in claims]
         lines = [[of[x] for x in ("text", "source", "measure", "answer", "reason")] for of in shown]
         rules = "\n".join(f"- {rule}" for rule in dict.fromkeys(claim["rule"] for claim in claims))
-        parts += ["## Claims", _coverage(content), _markdown(head, lines, 5)]
+        only = f"Those about cells with {content['only']} alone." if content.get("only") else ""
+        parts += ["## Claims", only, _coverage(content), _markdown(head, lines, 5)]
         parts.append(f"{_RULES if _half_widths(content) else 'Rule:'}\n\n{rules}")
     return parts
 

@@ -212,7 +212,8 @@ class Options:
     again: bool = False
     """Also run cells again whose config or study file has changed since, from nothing."""
     only: str = ""
-    """Run and list some cells only, FACTOR=LEVEL,... (objective=mv_dhel,k=4); levels of one factor are alternatives."""
+    """Run and list some cells only, and judge the claims about them alone: FACTOR=LEVEL,... (objective=mv_dhel,k=4);
+    levels of one factor are alternatives. Baselines are always among them."""
     jobs: int = 1
     """Number of processes, each on its share of the cores; with --slurm, of SLURM jobs."""
     slurm: str | None = None
@@ -231,7 +232,10 @@ def overview(opened: Opened, folder: Path, options: Options) -> str:
     line for each data set that cannot be opened here, and the hours of the runs left."""
     lines, counts = [], collections.Counter[str]()
     sources: dict[str, Any] = {}
-    seconds: dict[str, list[float]] = {}  # of a core, of the finished runs of each cell
+    seconds: dict[
+        str, list[float]
+    ] = {}  # of a core, or with an accelerator, of the finished runs of each cell
+    devices = False
     for place in places(opened.study, folder, options.only):
         if config := getattr(place.cell.task, "config", None):
             sources[json.dumps(place.task["config"]["data"])] = config.data
@@ -239,14 +243,18 @@ def overview(opened: Opened, folder: Path, options: Options) -> str:
         lines.append(f"{state:8}  {place.name}" + (f": {'; '.join(reasons[:3])}" if reasons else ""))
         counts[state] += 1
         of_cell = seconds.setdefault(place.cell.name, [])
-        of_cell += [record["seconds"] * record.get("cores", 2)] if "seconds" in record else []
+        if "seconds" in record:
+            devices = devices or ";" in record["machine"]  # of `_provenance`
+            of_cell.append(record["seconds"] * (1 if devices else record["cores"]))
     total = ", ".join(f"{count} {state}" for state, count in counts.items())
     absent = dict.fromkeys(f"data absent: {why}" for of in sources.values() if (why := training.absent(of)))
     left = [place.cell.name for place in _left(opened.study, folder, options.again, options.only)]
-    cost = f"nothing was run; cost of all: {opened.study.cost}"
+    every = len(opened.study.cells) * opened.study.seeds
+    cost = f"nothing was run; {len(left)} of the {every} runs that cost {opened.study.cost}"
     if known := [second for of in seconds.values() for second in of]:
-        hours = sum(float(np.mean(seconds[name] or known)) for name in left) / 2 / 3600
-        cost = f"{hours:.2g} hours on 2 cores for the {len(left)} runs left, by {len(known)} finished"
+        hours = sum(float(np.mean(seconds[name] or known)) for name in left) / 3600
+        where, hours = ("one such machine", hours) if devices else ("2 cores", hours / 2)
+        cost = f"{hours:.2g} hours on {where} for the {len(left)} runs left, by {len(known)} finished"
     return "\n".join([*lines, "", f"{len(lines)} runs: {total}", f"cost: {cost}", *absent])
 
 

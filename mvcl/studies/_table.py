@@ -14,7 +14,18 @@ import pandas as pd
 from mvcl import _files, _progress, metrics
 from mvcl.studies import _figures, _page, _run
 from mvcl.studies._claims import difference
-from mvcl.studies._grid import Baseline, Cell, Found, Measure, Opened, Study, Values, chosen, partner
+from mvcl.studies._grid import (
+    Baseline,
+    Cell,
+    Found,
+    Measure,
+    Opened,
+    Study,
+    Values,
+    chosen,
+    claimed,
+    partner,
+)
 
 _ROWS = ("untrained encoder", "raw input")
 _COPIED = ("about", "unequal", "cost", "seeds", "columns", "along", "reference")
@@ -32,7 +43,7 @@ def run_study(opened: Opened, folder: Path, options: _run.Options) -> tuple[Path
             _run.run(opened.study, folder, again=options.again, only=options.only)
     finally:
         with _progress.during("writing the page"):
-            content = numbers(opened, folder)
+            content = numbers(opened, folder, options.only)
             page = write(content, folder, opened.name)
             if options.write is not None:
                 write(content, options.write, f"{opened.name}_{opened.scale}")
@@ -42,8 +53,11 @@ def run_study(opened: Opened, folder: Path, options: _run.Options) -> tuple[Path
     return page, sum(s in ("failed", "missing") for cell in asked for s in cell["status"].values())
 
 
-def numbers(opened: Opened, folder: Path) -> dict[str, Any]:
-    """All that a page says, of plain types and in the unit of the table, from the cells in a folder."""
+def numbers(opened: Opened, folder: Path, only: str = "") -> dict[str, Any]:
+    """All that a page says, of plain types and in the unit of the table, from the cells in a folder.
+
+    With `only` the claims are those about the `chosen` cells alone, and so are the comparisons that share 95%.
+    """
     study = opened.study
     every = [(place, _run.look(place)) for place in _run.places(study, folder)]
     looks = [every[i : i + study.seeds] for i in range(0, len(every), study.seeds)]  # of each cell
@@ -90,6 +104,7 @@ def numbers(opened: Opened, folder: Path) -> dict[str, Any]:
     }
     if opened.scale == "smoke":  # random data decide nothing
         study = dataclasses.replace(study, claims=())
+    content["only"] = only
     return content | judged(study, content, [{p.seed: p.folder for p, _ in of_cell} for of_cell in looks])
 
 
@@ -97,6 +112,7 @@ def judged(
     study: Study, content: dict[str, Any], folders: Sequence[Mapping[int, Path]] = ()
 ) -> dict[str, Any]:
     """What a page says of the claims, from the values on it: with `|` it replaces what older rules said."""
+    study = claimed(study, content.get("only", ""))
     scale = {m.name: 100.0 if m.percent else 1.0 for m in study.measures}
     rows = {cell["name"]: cell["seeds"] for cell in content["cells"]}
     values = [

@@ -5,7 +5,9 @@ import itertools
 
 import brute_force
 import cases
+import chex
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from parametrize import some
@@ -88,12 +90,21 @@ def test_a_parameter_of_the_kernel_may_be_learned(x64, rng):
     np.testing.assert_allclose(run(2.0)[1], (run(2.0 + 1e-6)[0] - run(2.0 - 1e-6)[0]) / 2e-6, rtol=1e-7)
 
 
+@pytest.mark.parametrize("negatives", ["within_view", "cross_view", "all"])
+def test_a_kernel_may_have_an_infinite_slope_at_0(x64, rng, negatives):
+    """A vector's distance to itself, which is left out, is 0."""
+    z = jnp.asarray(rng.normal(size=(3, 4, 5)))
+    loss = lambda z: CONTRAST(z, negatives=negatives, kernel=lambda x: jnp.exp(-jnp.sqrt(x)))  # noqa: E731
+    chex.assert_numerical_grads(loss, (z,), order=1)
+
+
 def test_kernels_that_have_no_logarithm_raise():
     z, logarithmic = np.ones((3, 4, 2), np.float32), lambda x, s: -jax.numpy.log(s * x + 0.1) / 2
     jax.eval_shape(functools.partial(CONTRAST, kernel=lambda x: logarithmic(x, 0.2)), z)
     for kernel, message in [
         (lambda x: logarithmic(x, 1.0), r"kernel must be positive and finite .* got -0.04765.* at 1; "),
         (lambda x: x**-0.5, r"kernel must be positive and finite .* got inf at 0; "),
+        (lambda x: 1.0, r"kernel must return an array of the shape of the distances, got \(\)"),
         ("log", r"kernel must be 'exponential' or a function of squared distances, got 'log'"),
     ]:
         with pytest.raises(ValueError, match=message):

@@ -9,7 +9,20 @@ from scipy import stats
 
 from mvcl import studies, training
 from mvcl.metrics import interval
-from mvcl.studies import Above, Baseline, Cell, Found, Margin, Measure, Noise, Study, Trend, Within, _table
+from mvcl.studies import (
+    Above,
+    Baseline,
+    Cell,
+    Found,
+    Margin,
+    Measure,
+    Noise,
+    Study,
+    Trend,
+    Within,
+    _grid,
+    _table,
+)
 
 TASK = None  # nothing is run
 CONFIG = training.Config()
@@ -208,6 +221,34 @@ def test_trend(at_2, at_4, at_8, rises, falls):
         verdict = judged(claim, LINE, values)
         assert verdict.answer == answer
         assert verdict.reason.startswith(f"k 8 - k 2 (f a): {at_8 - at_2:+d}.0")
+
+
+def test_a_trend_with_a_step_that_was_not_run_is_open():
+    claim = Trend(**KEYS, cells={"f": "a"}, along="k")
+    verdict = judged(claim, LINE, [[2.0, 2.1, 1.9], [0.0, 0.1, 0.0], []])
+    assert verdict.answer == OPEN
+    assert verdict.reason == "k 8 - k 2 (f a): +1.97 ± 0.25, 3 seeds, a step not run"
+
+
+def test_no_number_of_seeds_decides_what_was_not_run():
+    claim = Above(**KEYS, cells={"f": "a"}, than=[{"f": "b"}, {"f": "c"}])
+    factors, wide = [{"f": f} for f in "abc"], [3.0, -2.0, 2.5]
+    assert "too few seeds" in judged(claim, factors, [wide, [0.0] * 3, [0.1] * 3]).reason
+    assert "too few seeds" not in judged(claim, factors, [wide, [0.0] * 3, []]).reason
+
+
+def test_of_some_cells_the_claims_about_them_alone_are_judged():
+    """They share 95%; baselines are always chosen."""
+    factors = [{"f": f, "k": k} for f in "ab" for k in (2, 4)]
+    claims = [Above("t", "s", "m", {"f": "a", "k": k}, [{"f": "b"}]) for k in (2, 4)]
+    rise = Trend("t", "s", "m", {}, "k")
+    study = study_of(factors, [*claims, rise])
+    raw = Cell({"f": "raw", "k": 0}, Baseline(config=CONFIG, row="raw input"))
+    study = dataclasses.replace(study, cells=[raw, *study.cells])
+    assert _grid.chosen(study, "k=4") == ["f raw, k 0", "f a, k 4", "f b, k 4"]
+    part = _grid.claimed(study, "k=4")
+    assert (part.claims, part.comparisons, study.comparisons) == ([claims[1]], 1, 4)
+    assert _grid.claimed(study, "").claims == list(study.claims)
 
 
 def test_trend_of_several_lines():
