@@ -96,13 +96,12 @@ class Claim(abc.ABC):
         intervals = [_interval(found, cells, self.measure, study.level) for cells in group]
         answers = [self._answer(margin, of) for of in intervals]
         answer = min(answers, key=_ANSWERS.index)
-        if (
-            answers[0] == HOLDS and answer != REFUTED and all(of.seeds for of in intervals)
-        ):  # steps may be open
+        complete = all(of.seeds for of in intervals)
+        if answers[0] == HOLDS and answer != REFUTED and complete:  # steps may be open
             answer = HOLDS
         digits = max([2, *(m.digits for m in study.measures if m.name == self.measure)])
         reason = f"{named(*group[0])}: {_text(intervals[0], digits)}"
-        if intervals[0].seeds and not all(of.seeds for of in intervals):
+        if intervals[0].seeds and not complete:
             reason += ", a step not run"
         if untrained := _not_trained(found, group, self.measure):
             return Verdict(OPEN, f"{reason}, not trained: {'; '.join(untrained)}")

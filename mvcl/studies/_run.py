@@ -232,9 +232,8 @@ def overview(opened: Opened, folder: Path, options: Options) -> str:
     line for each data set that cannot be opened here, and the hours of the runs left."""
     lines, counts = [], collections.Counter[str]()
     sources: dict[str, Any] = {}
-    seconds: dict[
-        str, list[float]
-    ] = {}  # of a core, or with an accelerator, of the finished runs of each cell
+    # Of the finished runs of each cell: of a core, or with an accelerator.
+    seconds: dict[str, list[float]] = {}
     devices = False
     for place in places(opened.study, folder, options.only):
         if config := getattr(place.cell.task, "config", None):
@@ -244,7 +243,7 @@ def overview(opened: Opened, folder: Path, options: Options) -> str:
         counts[state] += 1
         of_cell = seconds.setdefault(place.cell.name, [])
         if "seconds" in record:
-            devices = devices or ";" in record["machine"]  # of `_provenance`
+            devices = re.match(r"\d+ x ", record["machine"]) is not None  # as `_provenance` writes it
             of_cell.append(record["seconds"] * (1 if devices else record["cores"]))
     total = ", ".join(f"{count} {state}" for state, count in counts.items())
     absent = dict.fromkeys(f"data absent: {why}" for of in sources.values() if (why := training.absent(of)))
