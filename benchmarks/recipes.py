@@ -23,10 +23,12 @@ lines of the file give its commands. `mvcl train CONFIG --dry-run` prints its co
 hand; the table is made by `python -m benchmarks.recipes --write docs/how_to/recipes.md`, on one CPU device in
 float32 (bfloat16 where the recipe asks for it), for data of their published size. FLOPs and bytes are those of one step
 with the global batch of the recipe, from XLA's analysis of the compiled program, which counts the iterations of a loop,
-such as a solver's, once. Relative compute is Shidani 2024, Eq. 29: encoder passes by those of 128 epochs of two views.
+such as a solver's, once. Evaluation is further PFLOP, of encoding the training images, in
+every epoch of a linear probe with augmentation. Relative compute is Shidani 2024, Eq. 29: encoder passes by those of
+128 epochs of two views.
 
-| recipe | n x k | encoder | head | GFLOP / step | GB / step | temporaries, GB | steps | run, PFLOP | relative |
-| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+| recipe | n x k | encoder | head | GFLOP / step | GB / step | temporaries, GB | steps | run, PFLOP | evaluation | relative |
+| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
 """
 
 
@@ -116,6 +118,7 @@ def row(recipe: str, e: training.Estimate) -> str:
     cells += [f"{count:,}" for count in (e.encoder_parameters, e.head_parameters)]
     cells += [f"{cost / 1e9:,.1f}" for cost in (e.flops, e.bytes, e.temporary_bytes)]
     cells += ["unknown", ""] if e.steps is None else [f"{e.steps:,}", f"{e.steps * e.flops / 1e15:,.3g}"]
+    cells.append("" if e.evaluation_flops is None else f"{e.evaluation_flops / 1e15:,.3g}")
     cells.append("" if e.relative_compute is None else f"{e.relative_compute:.3g}")
     return f"| {' | '.join(cells)} |"
 

@@ -100,8 +100,9 @@ def compared(name: str, study: Study, claim: Claim) -> Iterator[Comparison]:
             spread = [scale * max(cell.deviations[claim.measure], _LEAST) for cell in cells]
             yield Comparison(margin, *welch(margin, spread, runs), seeds(margin, spread), about)
         elif noise:
-            _, low, high, _ = noise.around(margin, len(cells))
-            yield Comparison(margin, low, high, seeds(margin, [noise.deviation] * len(cells)), about)
+            half = float(stdtrit(noise.degrees, 0.975)) * noise.deviation * math.sqrt(len(cells))
+            spread = [noise.deviation] * len(cells)
+            yield Comparison(margin, margin - half, margin + half, seeds(margin, spread), about)
         else:
             yield Comparison(margin, None, None, None, about)
 

@@ -74,6 +74,11 @@ class LinearProbe:
             got = f"{self.augment} and {self.crop_padding}"
             raise ValueError(f"linear.policy needs linear.augment=True and linear.crop_padding=0, got {got}")
 
+    @property
+    def passes(self) -> int:
+        """How often the training split is encoded under augmentation."""
+        return self.epochs if self.augment else 0
+
     def steps(self, rows: int) -> tuple[int, int]:
         """Rows of a step, and steps of an epoch, for a training split of this many rows."""
         size = min(self.batch_size, rows)
@@ -207,6 +212,10 @@ class Classification(Evaluation):
     linear: LinearProbe | None = None
     """An additional linear probe trained by SGD on all labels, as in the papers; with augmentation only of the trained
     encoder."""
+
+    @property
+    def passes(self) -> int:
+        return 1 + (0 if self.linear is None else self.linear.passes)
 
     def of_clusters(self, clusters: int) -> Evaluation:
         return self._unmeasured("the data have no classes")

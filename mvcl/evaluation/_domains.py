@@ -123,6 +123,10 @@ class Domains(Evaluation):
         return self.baselines and not self._augments
 
     @property
+    def passes(self) -> int:
+        return self.linear.passes if self.linear is not None and self.linear.augment else 1
+
+    @property
     def _augments(self) -> bool:
         return self.linear is not None and self.linear.augment
 

@@ -77,6 +77,11 @@ class Evaluation:
         """Whether an untrained encoder and the raw input are evaluated too."""
         return self.baselines
 
+    @property
+    def passes(self) -> int:
+        """How often the trained encoder encodes its training images: once, and in every epoch of an augmented probe."""
+        return 1
+
     def of_clusters(self, clusters: int) -> "Evaluation":
         """The protocol to use for data without labels; `clusters` is the method's number of clusters, 0 for none."""
         return self
@@ -128,6 +133,10 @@ class Unevaluated(Evaluation):
     """Nothing is evaluated."""
     reason: str = "evaluation is none"
     """Why, for the table."""
+
+    @property
+    def passes(self) -> int:
+        return 0
 
     def splits(self, available: Sequence[str]) -> tuple[str, ...]:
         return ()

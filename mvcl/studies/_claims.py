@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mvcl import _files
 from mvcl.metrics import Interval, interval
-from mvcl.studies._grid import Baseline, Cell, Factors, Found, Noise, Study, partner, select
+from mvcl.studies._grid import Baseline, Cell, Factors, Found, Study, partner, select
 
 _SHOWN = 4  # comparisons of a claim in its reason
 _MOST_SEEDS = 10_000
@@ -93,7 +92,7 @@ class Claim(abc.ABC):
     def _judged(self, found: Found, group: Sequence[Compared]) -> Verdict:
         """A comparison with its steps; with a cell that is not trained it decides nothing."""
         study, margin = found.study, found.study.margin(self.measure) or 0.0
-        intervals = [_interval(found, cells, self.measure, study.level) for cells in group]
+        intervals = [interval(_values(found, cells, self.measure), study.level) for cells in group]
         answers = [self._answer(margin, of) for of in intervals]
         answer = min(answers, key=_ANSWERS.index)
         complete = all(of.seeds for of in intervals)
@@ -121,9 +120,9 @@ class Claim(abc.ABC):
         return Verdict(answer, reason, half_width, seeds, lacking)
 
     def _order(self, found: Found, compared: Sequence[Compared]) -> list[str]:
-        """Of one seed and without a noise: how many are as claimed, here and in print."""
+        """Of one seed: how many are as claimed, here and in print."""
         m, values = self.measure, [_values(found, cells, self.measure) for cells in compared]
-        if found.study.noise.get(m) or max(map(len, values)) != 1:
+        if max(map(len, values)) != 1:
             return []
         each = ([{0: c.printed[m]} if m in c.printed else {} for c in cells] for cells in compared)
         printed = list(map(_combined, each))
@@ -217,11 +216,15 @@ def _enough(values: Sequence[float], level: float, does: Callable[[Interval], bo
 
     What an interval does, a narrower one of the same mean must do.
     """
+    from scipy.special import stdtrit  # its import is slow
+
     mean, deviation = float(np.mean(values)), float(np.std(values, ddof=1))
-    seeds = range(2, _MOST_SEEDS + 1)
-    return 2 + bisect.bisect_left(
-        seeds, True, key=lambda n: does(Noise(deviation, "", n - 1).around(mean, 1 / n, level))
-    )
+
+    def would(n: int) -> bool:
+        half = float(stdtrit(n - 1, 0.5 + level / 2)) * deviation / math.sqrt(n)
+        return does(Interval(mean, mean - half, mean + half, n))
+
+    return 2 + bisect.bisect_left(range(2, _MOST_SEEDS + 1), True, key=would)
 
 
 def _not_trained(found: Found, group: Sequence[Compared], measure: str) -> list[str]:
@@ -270,33 +273,11 @@ def _values(found: Found, cells: Compared, measure: str) -> list[float]:
     return _combined([found.of(cell, measure) for cell in cells])
 
 
-def _interval(found: Found, cells: Compared, measure: str, level: float) -> Interval:
-    """The interval over seeds; of one seed that over its test examples, of a difference, if the tasks say which are
-    right: measure -> (n,) bool in correct.npz of their folders. Else that of the noise which the paper's table shows.
-    """
-    values, noise = _values(found, cells, measure), found.study.noise.get(measure)
-    if len(values) != 1:
-        return interval(values, level)
-    right = [_right(found, cell, measure) for cell in cells]
-    if len(right) == 2 and all(map(len, right)):
-        return interval(100.0 * (right[0] - right[1]), level)._replace(seeds=1)
-    return interval(values, level) if noise is None else noise.around(values[0], len(cells), level)
-
-
 def _combined(of: list[dict[int, float]]) -> list[float]:
     """The value, the difference of two, or the difference of two gains."""
     if len(of) == 4:
         of = [_minus(of[1], of[0]), _minus(of[3], of[2])]
     return [*(_minus(*of) if len(of) == 2 else of[0]).values()]
-
-
-def _right(found: Found, cell: Cell, measure: str) -> np.ndarray:
-    """(n,) which test examples are right in the first seed; n = 0: unknown."""
-    folders = found.folders[found.study.cells.index(cell)] if found.folders else {}
-    for folder in folders.values():
-        if (file := folder / "correct.npz").is_file():
-            return np.asarray(_files.read_npz(file).get(measure, ()), int)
-    return np.zeros(0, int)
 
 
 def named(*cells: Cell) -> str:

@@ -14,7 +14,6 @@ import numpy as np
 
 from mvcl import _checks, _configs, training
 from mvcl._configs import hint
-from mvcl.metrics import Interval
 from mvcl.training import Config
 
 Factors = Mapping[str, str | int | float]
@@ -170,13 +169,6 @@ class Noise(NamedTuple):
     degrees: float = 1e9
     """Degrees of freedom; by default the deviation is known."""
 
-    def around(self, value: float, cells: float, level: float = 0.95) -> Interval:
-        """Interval of a sum or difference of one run of each of so many cells; 1 / n for the mean of n runs of one."""
-        from scipy.special import stdtrit  # its import is slow
-
-        half = float(stdtrit(self.degrees, 0.5 + level / 2)) * self.deviation * math.sqrt(cells)
-        return Interval(value, value - half, value + half, 1)
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Study:
@@ -198,7 +190,8 @@ class Study:
     printed_runs: int = 0
     """Number of runs behind each printed mean; 0: the paper does not say."""
     noise: Mapping[str, Noise] = dataclasses.field(default_factory=dict)
-    """Measure name -> what the paper's numbers show of the spread of one run, where they have no deviations."""
+    """Measure name -> what the paper's numbers show of the spread of one run, where they have no deviations; it tells
+    what these numbers decide (`docs.printed`), and decides nothing of ours."""
     margins: Mapping[str, Margin] = dataclasses.field(default_factory=dict)
     """Measure name -> margin; others have 0.5 points where they are shares, else none."""
     reference: Factors | None = None
@@ -278,8 +271,6 @@ class Found:
 
     study: Study
     values: Sequence[Mapping[int, Values]]
-    folders: Sequence[Mapping[int, Path]] = ()
-    """For each cell, seed -> the folder of its task."""
     not_trained: Mapping[str, Collection[str]] = dataclasses.field(default_factory=dict)
     """Name of a cell -> measures of which it decides nothing."""
 

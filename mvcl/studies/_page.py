@@ -19,9 +19,6 @@ _RULES = (
     "lies within ± margin, else open. A claim of several does not hold if one does not; else it cannot be told if one "
     "is open; else it is equal within the margin if one is; else it holds."
 )
-_ONE_SEED = (
-    "Of one seed: the interval of a claim is that of the deviation of one run which the paper's table shows"
-)
 _HALF_WIDTH = "± is the half-width of a 95% interval."
 _NOT_ABOVE = (
     "≈: not better than the untrained encoder and the raw input (the paired 95% interval to the better of them reaches "
@@ -33,7 +30,6 @@ def page(content: dict[str, Any], figure: str) -> str:
     """Markdown of all tables of the content that `numbers` returns; `figure` is the file of the figure."""
     done = any(cell["seeds"] for cell in content["cells"])
     about = content["about"].strip().split("\n\n")
-    noise = "; ".join(f"{name} {text}" for name, text in content.get("noise", {}).items())
     parts = [
         f"# {content['title']}",
         f"```sh\n{content['command']}\n```",
@@ -46,7 +42,6 @@ def page(content: dict[str, Any], figure: str) -> str:
         if done and content.get("maps")
         else "",
         "Mean and 95% interval over seeds (Student's t).",
-        f"{_ONE_SEED}: {noise}." if noise and content["seeds"] == 1 else "",
         *_tables(content),
         *_notes(content),
     ]

@@ -82,7 +82,6 @@ def numbers(opened: Opened, folder: Path, only: str = "") -> dict[str, Any]:
         "title": f"{study.title} (smoke: random data, no result)" if opened.scale == "smoke" else study.title,
         **{name: getattr(study, name) for name in _COPIED},
         **{name: list(getattr(study, name)) for name in ("against", "maps")},
-        "noise": {name: f"{of.deviation:.2f} ({of.source})" for name, of in study.noise.items()},
         # Where files lie is of no use to readers, and the page has all cells.
         "command": shlex.join(["mvcl", "study", *(a.rpartition("/")[2] for a in words)]),
         "commit": ", ".join(sorted({record["commit"] for record in records})),
@@ -105,12 +104,10 @@ def numbers(opened: Opened, folder: Path, only: str = "") -> dict[str, Any]:
     if opened.scale == "smoke":  # random data decide nothing
         study = dataclasses.replace(study, claims=())
     content["only"] = only
-    return content | judged(study, content, [{p.seed: p.folder for p, _ in of_cell} for of_cell in looks])
+    return content | judged(study, content)
 
 
-def judged(
-    study: Study, content: dict[str, Any], folders: Sequence[Mapping[int, Path]] = ()
-) -> dict[str, Any]:
+def judged(study: Study, content: dict[str, Any]) -> dict[str, Any]:
     """What a page says of the claims, from the values on it: with `|` it replaces what older rules said."""
     study = claimed(study, content.get("only", ""))
     scale = {m.name: 100.0 if m.percent else 1.0 for m in study.measures}
@@ -120,7 +117,7 @@ def judged(
         for cell in study.cells
     ]
     cells = {cell["name"]: names for cell in content["cells"] if (names := _not_trained(cell, study))}
-    found = Found(study, values, folders, cells)
+    found = Found(study, values, cells)
     return {
         "comparisons": study.comparisons,
         "margins": {m.name: margin for m in study.measures if (margin := study.margin(m.name))},

@@ -52,6 +52,7 @@ class Estimate:
     temporary_bytes: float
     steps: int | None  # of the run; None if the length of an epoch is unknown
     training_examples: int | None  # None if unknown
+    evaluation_flops: float | None  # of encoding the training images `evaluation.passes` times; None if unknown
     relative_compute: float | None  # encoder passes by those of 128 epochs of 2 views (Shidani 2024, Eq. 29)
     assumed: str  # of missing data
 
@@ -95,6 +96,7 @@ def estimate(config: Config) -> Estimate:
     analysis, memory = compiled.cost_analysis(), compiled.memory_analysis()
     network = jax.eval_shape(program.learner.network, state["params"], state["statistics"])
     epochs = program.steps / program.steps_per_epoch
+    encoded = outline.examples * config.evaluation.passes
     return Estimate(
         config=config,
         devices=program.mesh.size,
@@ -106,9 +108,20 @@ def estimate(config: Config) -> Estimate:
         temporary_bytes=float(memory.temp_size_in_bytes),
         steps=program.steps if counted or config.train.steps is not None else None,
         training_examples=outline.examples if counted else None,
+        evaluation_flops=encoded * _encoding(program, config, outline) if counted else None,
         relative_compute=metrics.relative_compute(config.views.k, epochs) if counted else None,
         assumed=assumed,
     )
+
+
+def _encoding(program: Program, config: Config, outline: data.Outline) -> float:
+    """FLOPs of encoding an example for evaluation."""
+    batch = batch_of(config, outline, config.evaluation.batch_size)
+    images = batch.get("images", batch)
+    inputs = images[0] if isinstance(images, tuple) else images
+    with _progress.during("compiling the encoder"), models.xla_convolutions():
+        compiled = jax.jit(program.apply).lower(program.abstract_state, inputs).compile()
+    return float(compiled.cost_analysis().get("flops", math.nan)) / config.evaluation.batch_size
 
 
 def dry_run(config: Config) -> str:
@@ -131,6 +144,9 @@ def dry_run(config: Config) -> str:
     ]
     if e.steps is not None:
         lines.append(f"whole run    {e.steps * e.flops * e.devices / 1e15:,.4g} PFLOP")
+    if e.evaluation_flops:
+        passes = f"{e.config.evaluation.passes} encodings of the training images"
+        lines.append(f"evaluation   {e.evaluation_flops / 1e15:,.4g} PFLOP more, {passes}")
     if e.relative_compute is not None:
         passes = "times the encoder passes of 128 epochs of two views (Shidani 2024, Eq. 29)"
         lines.append(f"relative     {e.relative_compute:.4g} {passes}")

@@ -16,7 +16,6 @@ from mvcl.studies import (
     Found,
     Margin,
     Measure,
-    Noise,
     Study,
     Trend,
     Within,
@@ -95,23 +94,10 @@ def test_above(first, second, answer):
     assert judged(ABOVE, A_B, [first, second]).answer == answer
 
 
-@pytest.mark.parametrize(
-    ("first", "answer"), [(2.0, HOLDS), (-2.0, REFUTED), (0.5, OPEN), (0.9, OPEN), (math.nan, OPEN)]
-)
-def test_one_seed_is_judged_by_the_noise_of_the_printed_numbers(first, answer):
-    """1.22 is t(0.975, 4) 0.31 sqrt(2); two seeds have an interval of their own, and other measures none."""
-    study = study_of(A_B, [ABOVE], noise={"m": Noise(0.31, "printed twice", 4)})
-    verdict = ABOVE.judge(found_of(study, [[first], [0.0]]))
-    assert verdict.answer == answer
-    if answer == HOLDS:
-        assert verdict.reason == "f a - f b: +2.00 ± 1.22, 1 seed"
-        assert ABOVE.judge(found_of(study, [[2.0, 9.0], [0.0, 0.0]])).answer == OPEN
-
-
 SEVEN = [{"f": name} for name in "abcdefg"]
 
 
-def test_one_seed_without_noise_has_the_order_beside_the_printed_one():
+def test_one_seed_has_the_order_beside_the_printed_one():
     printed = (1.0, 0.0, 2.0)
     cells = [Cell(factors, TASK, {"m": value}) for factors, value in zip(SEVEN, printed, strict=False)]
     claim = dataclasses.replace(ABOVE, than=({"f": "b"}, {"f": "c"}))
@@ -267,25 +253,9 @@ def test_trend_of_several_lines():
 GRID = [{"f": f, "k": k} for f in "ab" for k in (2, 4, 8)]
 
 
-def test_one_training_is_decided_by_its_test_examples(rng, tmp_path):
-    """One training each, 10,000 examples, 80 % and 84 % right: its interval decides the claims of Table 3."""
-    first, second = rng.random((2, 10_000)) < np.array([[0.80], [0.84]])
-    table = training.config_module(studies.find("shidani_table3")).paper()
-    wins = {"SimCLR": first}  # both poly-view models are better
-    folders, values = [tmp_path / str(place) for place in range(len(table.cells))], []
-    for cell, folder in zip(table.cells, folders):
-        folder.mkdir()
-        right = dict.fromkeys([m.name for m in table.measures], wins.get(cell.factors["model"], second))
-        np.savez(folder / "correct.npz", **right)
-        values.append({0: {name: of.mean() for name, of in right.items()}})
-    done = Found(table, values, [{0: folder} for folder in folders])
-    verdicts = [claim.judge(done) for claim in table.claims]
-    assert {verdict.answer for verdict in verdicts} == {HOLDS}
-    assert "1 seed" in verdicts[0].reason
-    growing = [{"model": "Geometric PVC (growing)"}]
-    turned = dataclasses.replace(table.claims[0], cells={"model": "SimCLR"}, than=growing)
-    assert turned.judge(done).answer == REFUTED
-    assert turned.judge(Found(table, [{}] * len(folders))).answer == OPEN
+def test_the_bootstrap_interval_of_a_share_is_that_of_its_binomial(rng):
+    half = training.config_module(studies.find("shidani_table3")).bootstrap(rng.random(10_000) < 0.9, 0)
+    assert half == pytest.approx(1.645 * math.sqrt(0.9 * 0.1 / 10_000), rel=0.06)
 
 
 def test_never_harmful_is_no_rise():
