@@ -19,8 +19,6 @@ ALL = ("pwe", "avg", "PVC", INFO_NCE, DHEL)
 """The objectives of most tables."""
 PAIRS = ("pwe", "avg", "PVC")
 """Those that aggregate pairs of views."""
-PROBE = ", without the linear probe (1 / 3k more)"
-"""What the costs of the studies leave out: beside the 3 k passes over an image and epoch one more."""
 SGD = Measure("linear, SGD", label="linear accuracy", percent=True)
 BY_K: Any = {"columns": "k", "reference": {"objective": "pwe"}, "along": "k"}
 """Of studies that have a column for each number of views."""

@@ -44,3 +44,9 @@ def untrained(base: Config, factors: Factors, named: str = "objective") -> list[
     """The cells of the raw input and of the untrained encoder, whose name is in one of the factors."""
     rows = ("raw input", "untrained encoder")
     return [Cell({**factors, named: row}, Baseline(config=base, row=row)) for row in rows]
+
+
+def of_gpus(pflop: float, how: str) -> str:
+    """The cost of a study at scale paper, its PFLOP of training and evaluation, and how they were estimated."""
+    hours = f"{float(f'{1e15 * pflop / 30e12 / 3600:.2g}'):,.0f}"
+    return f"{pflop:,} PFLOP of training and evaluation {how}, {hours} hours of one GPU at 30 TFLOP/s, estimated"

@@ -94,7 +94,7 @@ def paper(seeds: int = 1, *, recipe: _jeon.Recipe = "released") -> Study:
         claims=claims,
         noise=_jeon.NOISE,
         seeds=seeds,
-        cost="several GPUs; 19,000 PFLOP a seed, estimated from the recipes' cost",
+        cost=_rows.of_gpus(19_200, "a seed"),
     )
 
 

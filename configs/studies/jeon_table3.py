@@ -64,7 +64,7 @@ def paper(seeds: int = 1, *, recipe: _jeon.Recipe = "released") -> Study:
         claims=_claims(("k-NN, head", "linear, SGD"), [*_PRINTED]),
         noise=_jeon.NOISE,
         seeds=seeds,
-        cost="one GPU; 1,190 PFLOP a seed, from the recipe's cost",
+        cost=_rows.of_gpus(1_200, "a seed"),
     )
 
 

@@ -52,7 +52,7 @@ def paper(seeds: int = 1, *, budget: int = 256, equal: Literal["epochs", "update
         measures=(_koromilas.SGD,),
         claims=claims,
         seeds=seeds,
-        cost=f"several GPUs; 10,300 PFLOP a seed, estimated from the recipes' cost at k = 4{_koromilas.PROBE}",
+        cost=_rows.of_gpus(11_000, "a seed, from the recipes at k = 4"),
     )
 
 

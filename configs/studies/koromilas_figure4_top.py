@@ -60,7 +60,7 @@ def paper(seeds: int = 1, *, released: bool = False) -> Study:
         reference={"batch": 256},
         noise={"linear, SGD": _koromilas.NOISE},
         seeds=seeds,
-        cost=f"several GPUs; 9,600 PFLOP a seed, estimated from the recipes' cost{_koromilas.PROBE}",
+        cost=_rows.of_gpus(10_500, "a seed"),
     )
 
 

@@ -123,7 +123,7 @@ def paper(seeds: int = 1, *, released: bool = False) -> Study:
         along="k",
         noise=dict.fromkeys(("linear, SGD", "k-NN"), _koromilas.NOISE),
         seeds=seeds,
-        cost=f"several GPUs; 200,000 PFLOP a seed, estimated from the recipes' cost at k = 4{_koromilas.PROBE}",
+        cost=_rows.of_gpus(221_000, "a seed, from the recipes at k = 4"),
     )
 
 

@@ -179,7 +179,7 @@ def paper(seeds: int = 3, *, accuracy: str = "accuracy positive") -> Study:
         reference={"method": "pwe"},
         printed_runs=3,
         seeds=1,
-        cost="one GPU; 870 PFLOP, from the recipes' cost at 3 seeds",
+        cost=_rows.of_gpus(870, "of three runs a cell"),
     )
 
 

@@ -82,7 +82,7 @@ def paper(seeds: int = 5) -> Study:
         claims=_claims("linear, SGD", _piran.methods(), views, epsilons, views),
         printed_runs=5,
         seeds=seeds,
-        cost="many accelerators; 24,000,000 PFLOP with 5 seeds, estimated from 204,000 for M3G at k = 4 (--dry-run)",
+        cost=_rows.of_gpus(24_600_000, "of 5 seeds, from M3G at k = 4"),
     )
 
 

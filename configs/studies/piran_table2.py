@@ -175,7 +175,7 @@ def paper(seeds: int = 4, *, data: Path) -> Study:
       data: folder of DomainNet.
     """
     base = studies.changed(training.load("piran/images:domainnet"), {"data.path": str(data)})
-    cost = "many accelerators; 1,700,000 PFLOP with 4 seeds, estimated from 14,400 a run (--dry-run)"
+    cost = _rows.of_gpus(1_730_000, "of 4 seeds")
     rows, seeded = _piran.methods(0.05), ("train.seed", "data.draw_seed")
     return _study(base, rows, tuple(_PRINTED), seeded, printed_runs=4, seeds=seeds, cost=cost)
 

@@ -28,7 +28,7 @@ _PRINTED = {M3G: (36.6, 49.2, 56.1, 64.6), INFO_NCE: (35.5, 49.3, 52.2, 56.3)}
 
 def paper(seeds: int = 5) -> Study:
     """PhysioNet 2018 and SleepEDFx, 10 epochs."""
-    cost = "one GPU; 530 PFLOP with 5 seeds, estimated from 35.1 a run (--dry-run)"
+    cost = _rows.of_gpus(550, "of 5 seeds")
     return _study(training.load("piran/eeg"), 64, (10, 50, 100, 1000), printed_runs=5, seeds=seeds, cost=cost)
 
 

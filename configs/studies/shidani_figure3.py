@@ -90,7 +90,7 @@ def paper(seeds: int = 3) -> Study:
         claims=claims,
         against=("updates", "relative compute", "PFLOP"),
         seeds=seeds,
-        cost="many accelerators; 12,000,000 PFLOP with 3 seeds, from 31,500 for 128 epochs of M = 8 (--dry-run)",
+        cost=_rows.of_gpus(12_200_000, "of 3 seeds, from 128 epochs of M = 8"),
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import _bench
 import _images
+import _rows
 import _shidani
 from _shidani import ARITHMETIC, GEOMETRIC, SIMCLR
 
@@ -53,7 +54,7 @@ def paper(seeds: int = 1) -> Study:
         measures=(_shidani.SGD,),
         claims=_claims("linear, SGD", names[1:], strengths, 1.0),
         seeds=seeds,
-        cost="many accelerators; 320,000 PFLOP with one seed, estimated from 31,500 for M = 8 (--dry-run)",
+        cost=_rows.of_gpus(342_000, "a seed, from M = 8"),
     )
 
 

@@ -112,7 +112,7 @@ def paper(seeds: int = 1) -> Study:
         Finetuned(name=name, source=data.TransferImages(name=of), changes=_CHANGES.get(name, ()))
         for name, of in _SETS.items()
     )
-    cost = "many accelerators; 710,000 PFLOP of pre-training, estimated from 31,500 for 128 epochs of M = 8 (--dry-run)"
+    cost = _rows.of_gpus(729_000, "a seed, from 128 epochs of M = 8, 13,000 of it fine-tuning")
     bases, cells = {GROWING: growing, SHRINKING: shrinking, SIMCLR: growing}, []
     for length, (model, base) in itertools.product((256, 1024), bases.items()):
         two = {"objective": _shidani.OBJECTIVES["SimCLR"], "views.k": 2} if model == SIMCLR else {}

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,9 +84,9 @@ def numbers(opened: Opened, folder: Path, only: str = "") -> dict[str, Any]:
         **{name: list(getattr(study, name)) for name in ("against", "maps")},
         # Where files lie is of no use to readers, and the page has all cells.
         "command": shlex.join(["mvcl", "study", *(a.rpartition("/")[2] for a in words)]),
-        "commit": ", ".join(sorted({record["commit"] for record in records})),
-        "machine": "; ".join(sorted({record["machine"] for record in records})),
-        "versions": {n: ", ".join(sorted({record["versions"][n] for record in records})) for n in versions},
+        "commit": _union(", ", (record["commit"] for record in records)),
+        "machine": _union("; ", (record["machine"] for record in records)),
+        "versions": {n: _union(", ", (record["versions"][n] for record in records)) for n in versions},
         "date": max((record["date"] for record in records), default=""),
         "seconds": round(sum(record.get("seconds", 0.0) for record in records)),
         "factors": list(study.cells[0].factors),
@@ -105,6 +105,11 @@ def numbers(opened: Opened, folder: Path, only: str = "") -> dict[str, Any]:
         study = dataclasses.replace(study, claims=())
     content["only"] = only
     return content | judged(study, content)
+
+
+def _union(between: str, texts: Iterable[str]) -> str:
+    """Each part once; the record of a run that was taken from a page has all parts of that page."""
+    return between.join(sorted({part for text in texts for part in text.split(between)}))
 
 
 def judged(study: Study, content: dict[str, Any]) -> dict[str, Any]:
