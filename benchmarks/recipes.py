@@ -23,11 +23,11 @@ lines of the file give its commands. `mvcl train CONFIG --dry-run` prints its co
 hand; the table is made by `python -m benchmarks.recipes --write docs/how_to/recipes.md`, on one CPU device in
 float32 (bfloat16 where the recipe asks for it), for data of their published size. FLOPs and bytes are those of one step
 with the global batch of the recipe, from XLA's analysis of the compiled program, which counts the iterations of a loop,
-such as a solver's, once. Evaluation is further PFLOP, of encoding the training images, in
+such as a solver's, once. Probe is further PFLOP, of encoding the training images, in
 every epoch of a linear probe with augmentation. Relative compute is Shidani 2024, Eq. 29: encoder passes by those of
 128 epochs of two views.
 
-| recipe | n x k | encoder | head | GFLOP / step | GB / step | temporaries, GB | steps | run, PFLOP | evaluation | relative |
+| recipe | n x k | encoder | head | GFLOP / step | GB / step | temporaries, GB | steps | run, PFLOP | probe | relative |
 | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
 """
 

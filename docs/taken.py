@@ -30,7 +30,7 @@ def taken(study: studies.Study, folder: Path, pages: dict[str, dict[str, Any]]) 
         raise ValueError(f"runs are taken of studies with baselines among their cells, got {study.title!r}")
     wanted = {measure.name for measure in study.measures}
     known: dict[tuple[str, str], dict[str, Any]] = {}
-    for page in pages.values():
+    for stem, page in sorted(pages.items(), key=lambda of: of[0] == folder.name):  # its own page last
         units = {of["name"]: 100.0 if of["percent"] else 1.0 for of in page["measures"]}
         if not wanted <= units.keys():
             continue
@@ -39,13 +39,13 @@ def taken(study: studies.Study, folder: Path, pages: dict[str, dict[str, Any]]) 
             for seed, values in cell["seeds"].items():
                 if alone and cell["status"][seed] == "finished":
                     plain = {name: value / units[name] for name, value in values.items() if name in wanted}
-                    known[cell["folder"], seed] = {**page, "values": plain}
+                    known.setdefault((cell["folder"], seed), {**page, "values": plain, "page": stem})
     count = 0
     for place in studies.places(study, folder):
         page = known.get((f"cells/{place.folder.parent.name}", str(place.seed)))
         if page is None or studies.look(place).state != "missing":
             continue
-        record = {name: page[name] for name in ("commit", "machine", "versions", "date")}
+        record = {name: page[name] for name in ("commit", "machine", "versions", "date", "page")}
         record["seconds"] = page["seconds"] / sum(len(of["seeds"]) for of in page["cells"])
         record["cores"] = min(map(int, re.findall(r", (\d+) cores?", page["machine"])), default=2)
         record["values"] = [page["values"]]

@@ -49,4 +49,6 @@ def untrained(base: Config, factors: Factors, named: str = "objective") -> list[
 def of_gpus(pflop: float, how: str) -> str:
     """The cost of a study at scale paper, its PFLOP of training and evaluation, and how they were estimated."""
     hours = f"{float(f'{1e15 * pflop / 30e12 / 3600:.2g}'):,.0f}"
-    return f"{pflop:,} PFLOP of training and evaluation {how}, {hours} hours of one GPU at 30 TFLOP/s, estimated"
+    return (
+        f"{pflop:,} PFLOP of training and evaluation {how}, {hours} hours of one GPU at 30 TFLOP/s, estimated"
+    )

@@ -61,6 +61,9 @@ def _state(content: dict[str, Any]) -> str:
         return f"{text} **Not run.** Cost: {content['cost']}."
     ran = _progress.duration(content["seconds"])
     text += f" Cost: {content['cost']}; {ran} of run time here, summed over all runs."
+    if taken := content.get("taken"):
+        pages = "; ".join(f"{count} from [{page}]({page}.md)" for page, count in taken.items())
+        text += f" Runs shared with other pages, with their commits and machines: {pages}."
     lacking = {
         "missing": "not run",
         "failed": "failed",

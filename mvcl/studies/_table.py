@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,7 @@ def numbers(opened: Opened, folder: Path, only: str = "") -> dict[str, Any]:
         "machine": _union("; ", (record["machine"] for record in records)),
         "versions": {n: _union(", ", (record["versions"][n] for record in records)) for n in versions},
         "date": max((record["date"] for record in records), default=""),
+        "taken": dict(Counter(record["page"] for record in records if "page" in record)),
         "seconds": round(sum(record.get("seconds", 0.0) for record in records)),
         "factors": list(study.cells[0].factors),
         "measures": [dataclasses.asdict(m) | {"label": m.label or m.name} for m in study.measures],

@@ -52,7 +52,9 @@ class Estimate:
     temporary_bytes: float
     steps: int | None  # of the run; None if the length of an epoch is unknown
     training_examples: int | None  # None if unknown
-    evaluation_flops: float | None  # of encoding the training images `evaluation.passes` times; None if unknown
+    evaluation_flops: (
+        float | None
+    )  # of encoding the training images `evaluation.passes` times; None if unknown
     relative_compute: float | None  # encoder passes by those of 128 epochs of 2 views (Shidani 2024, Eq. 29)
     assumed: str  # of missing data
 

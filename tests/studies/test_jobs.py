@@ -167,6 +167,24 @@ def test_a_dry_run_lists_the_runs_and_help_the_options_of_the_scale(study, tmp_p
         assert word in text
 
 
+@pytest.mark.parametrize(
+    ("machine", "hours"),
+    [("EPYC, 16 cores", "32 hours on 2 cores"), ("1 x H200; EPYC, 16 cores", "4 hours on one such")],
+)
+def test_a_dry_run_has_the_hours_of_the_machine_that_ran(
+    machine, hours, study, tmp_path, monkeypatch, capsys
+):
+    """16 runs left, of a quarter of an hour; on CPUs 16 cores take as long as 2 do in eight times the time."""
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    options = [str(study), "--workdir", str(tmp_path / "w"), "--only"]
+    assert cli.main(["study", *options, "n=4,n=5"]) == 0
+    for file in (tmp_path / "w" / "cells").rglob("[01].json"):
+        record = json.loads(file.read_text()) | {"machine": machine, "cores": 16, "seconds": 900}
+        file.write_text(json.dumps(record))
+    assert cli.main(["study", *options, ",".join(f"n={n}" for n in range(10)), "--dry-run"]) == 0
+    assert hours in capsys.readouterr().out
+
+
 def test_a_study_of_some_cells_says_what_is_missing(study, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(time, "sleep", lambda _: None)
     assert cli.main(["study", str(study), "--workdir", str(tmp_path / "w"), "--only", "n=4"]) == 0

@@ -1,5 +1,6 @@
 """What the studies of Piran 2024 compute of their own."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -45,6 +46,13 @@ def test_mean_rank_by_hand():
     assert rank(than=("N",)).judge(found_of(values)).answer == "holds"  # O is not ranked
     ranks = rank().ranks(found_of(values))
     assert ranks["N"][0] == pytest.approx((3 + 3 + 3 + 1.5) / 4)  # O and N are equal once
+
+
+def test_a_rank_among_methods_that_are_not_trained_decides_nothing():
+    found = found_of({(m, u): [(0.9 if m == "M" else 0.5,) * 2] * 2 for m in "MN" for u in "xy"})
+    assert rank().judge(found).answer == "holds"
+    untrained = dataclasses.replace(found, not_trained={"method N, unseen x": ["from b"]})
+    assert rank().judge(untrained)[:2] == ("cannot tell", "not trained: method N, unseen x")
 
 
 def test_m3g_compares_as_many_instances_as_the_others():
