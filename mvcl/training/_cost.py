@@ -123,7 +123,7 @@ def _encoding(program: Program, config: Config, outline: data.Outline) -> float:
     inputs = images[0] if isinstance(images, tuple) else images
     with _progress.during("compiling the encoder"), models.xla_convolutions():
         compiled = jax.jit(program.apply).lower(program.abstract_state, inputs).compile()
-    return float(compiled.cost_analysis().get("flops", math.nan)) / config.evaluation.batch_size
+    return float((compiled.cost_analysis() or {}).get("flops", math.nan)) / config.evaluation.batch_size
 
 
 def dry_run(config: Config) -> str:
