@@ -206,8 +206,20 @@ def test_runs_are_taken_from_published_pages(tmp_path, work, monkeypatch):
     assert taken.taken(changed, tmp_path / "changed" / "work", pages) == 3
     further = dataclasses.replace(of, measures=[*of.measures, Measure("rank")])
     assert taken.taken(further, tmp_path / "further" / "work", pages) == 0
-    with pytest.raises(ValueError, match="baselines among their cells"):
-        taken.taken(study(tmp_path), new, pages)
+    pages["counted_small"]["baselines"] = {"raw input": {"score": 1.5}}  # measured by each run
+    alone = dataclasses.replace(of, cells=of.cells[1:])
+    assert taken.taken(alone, tmp_path / "alone" / "work", pages) == 0
+
+
+def test_networks_side_by_side_are_taken_together(tmp_path, work, monkeypatch):
+    measured = Counted.run
+    monkeypatch.setattr(Counted, "run", lambda *of: [{"score": row["score"]} for row in measured(*of)])
+    cells = [Cell(c.factors, dataclasses.replace(c.task, networks=2)) for c in study(tmp_path).cells]
+    of, new = study(tmp_path, cells=cells), tmp_path / "new" / "work"
+    studies.run(of, work)
+    before = numbers(of, work)
+    assert taken.taken(of, new, {"counted_small": json.loads(json.dumps(before))}) == 6
+    assert numbers(of, new)["cells"] == before["cells"]
 
 
 def test_what_is_the_same_for_every_seed_is_run_once(tmp_path, work, monkeypatch):
