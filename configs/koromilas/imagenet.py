@@ -6,8 +6,7 @@
     mvcl train koromilas/imagenet:imagenet100_released --workdir runs/imagenet100-released   # as the authors' code
     mvcl train koromilas/imagenet:imagenet1k_released --workdir runs/imagenet1k-released
 
-Tables II, III, V and VI, whose cells are studies. One at a time on ImageNet-100, at
-temperature 0.5:
+Tables II, III, V and VI, whose cells are studies. One at a time on ImageNet-100, at temperature 0.5:
 
     --views.k 2                                                   the number of views
     objective:mv_infonce --objective.negatives all                MV-InfoNCE as the authors' code computes it

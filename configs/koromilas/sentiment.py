@@ -8,8 +8,7 @@ The first command is needed once for each data set, for CH-SIMS with --dataset c
 of features (docs/how_to/data.md).
 
 Table IV and, on CH-SIMS, Table VII: a linear layer on the concatenated features of the frozen encoders, the mean of 3
-runs with 3 layers each (appendix E). The study `koromilas_table4` has all
-cells. Rows and settings:
+runs with 3 layers each (appendix E). The study `koromilas_table4` has all cells. Rows and settings:
 
     --optimizer.learning-rate 1e-4                                of {1e-5, 5e-5, 1e-4}, chosen for each objective
     objective:mv_infonce --objective.negatives all                MV-InfoNCE as the authors' code computes it

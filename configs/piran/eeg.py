@@ -11,9 +11,8 @@ two channels and a classifier are trained on 10, 50, 100 and 1000 labels a class
     mvcl train piran/eeg:infonce_released --workdir runs/eeg-infonce        the same as that code trains it
 
 The settings are those of Brüsch 2023, whose code the paper uses (github.com/theabrusch/Multiview_TS_SSL), with its
-options `--pretraining_setup nonMPNN --loss contrastive`. Five runs,
---train.seed 0 --evaluation.seed 0 to --train.seed 4 --evaluation.seed 4, so that each has its own draws of labels
-too: `mvcl study piran_table3 --scale paper` runs all.
+options `--pretraining_setup nonMPNN --loss contrastive`. Five runs, --train.seed 0 --evaluation.seed 0 to --train.seed
+4 --evaluation.seed 4, so that each has its own draws of labels too: `mvcl study piran_table3 --scale paper` runs all.
 
 Hardware: one GPU; a step holds 1.4 GB of temporaries in float32 (docs/how_to/recipes.md).
 Cost: 35.1 PFLOP; not timed here.

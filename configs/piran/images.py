@@ -13,8 +13,7 @@ same groups:
 
 The paper has 5 runs a cell on ImageNet-1K, --train.seed 0 to 4, and 4 on DomainNet, --train.seed 0 --data.draw-seed 0
 to --train.seed 3 --data.draw-seed 3, since train.seed alone leaves the draws of classes and images the same. `mvcl
-study piran_table1` runs all cells on ImageNet-1K, `piran_table2` those on DomainNet
-with all six --data.held-out.
+study piran_table1` runs all cells on ImageNet-1K, `piran_table2` those on DomainNet with all six --data.held-out.
 
 Hardware: several GPUs, in bfloat16 there; see the variants.
 Ours: not run.

@@ -15,11 +15,10 @@ from mvcl import losses
 from mvcl.studies import Cell, Measure, Study
 
 _ABOUT = """\
-The views are those of the study which_objective: `shared` bits are in all views, `pair` bits in two neighbouring
-ones, `unique` bits in one, and three neighbours tell a bit of `synergy` that no two of them tell. Encoders, steps
-and probes are the same too: an MLP of 48 hidden units to 12 numbers of each view, 600 steps of Adam on 128 fresh
-instances, test R² of ridge regressions, of the synergy the squared correlation with the product of what is read of
-its parts.
+The views are those of the study which_objective: `shared` bits are in all views, `pair` bits in two neighbouring ones,
+`unique` bits in one, and three neighbours tell a bit of `synergy` that no two of them tell. Encoders, steps and probes
+are the same too: an MLP of 48 hidden units to 12 numbers of each view, 600 steps of Adam on 128 fresh instances, test
+R² of ridge regressions, of the synergy the squared correlation with the product of what is read of its parts.
 
 Rows with "fused" have one more network: the numbers of each encoder are cut into 3 tokens, which one attention
 layer of 4 heads fuses with a class token of as many numbers as all encoders give; the probes of all views read

@@ -37,11 +37,10 @@ bits and two shared bits also without projection, Symile had kept hardly more of
 
 Every objective compares the 128 instances of a batch but for `symile` with `negatives="all"` at k = 4, which compares
 32, the mean over four parts of the batch; the row "all_pairs(info_nce), 32 instances" is there beside it. `m3g` and
-this `symile` have no place at k = 8, with n^8 tuples. Objectives of groups compare
-the first half of the views with the others, 1 with 2 at k = 3; of pair losses only `info_nce` has them, and one view
-against the rest. `byol` is the distance alone: without its predictor and
-its target network nothing stops it from collapsing. `frossl` takes no mask and is not trained with missing views.
-`triangle` is for three views.
+this `symile` have no place at k = 8, with n^8 tuples. Objectives of groups compare the first half of the views with the
+others, 1 with 2 at k = 3; of pair losses only `info_nce` has them, and one view against the rest. `byol` is the
+distance alone: without its predictor and its target network nothing stops it from collapsing. `frossl` takes no mask
+and is not trained with missing views. `triangle` is for three views.
 
 The numbers are test R² of ridge regressions of each bit on the embeddings, 0 at chance and 1 at best, the mean over the
 bits of a factor: of 2,048 instances with all views, fitted on 2,048 others. `shared` to `part` are read from the

@@ -60,8 +60,7 @@ printed numbers SEM+PSCL on DHA (69.7, 81.4) is below MFLVC (70.7, 81.4) and DCP
 
 Figures 3 and 4 are of DHA and CCV, and show bars without numbers: a linear support vector machine is trained on the
 embeddings of 30% of the examples, all views side by side, and tested on the rest, over 10 draws that are stratified;
-the released code's are not.
-{_sem.PAGE}"""
+the released code's are not. {_sem.PAGE}"""
 
 
 def paper(seeds: int = 10, *, data: Path) -> Study:

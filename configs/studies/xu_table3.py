@@ -47,8 +47,7 @@ on the embeddings of all views side by side.
 The text says that DAE and MAE perform better than AE; Table 4 prints DAE 1.0 below AE on CCV. That CMI "generally
 achieves the best performance" is a statement of Appendix C, on more data sets, and no claim here. Figure 6 has no
 numbers, and the text says that SEM is "not sensitive"; here that means within {_MARGIN:g} points of ACC of λ = 1 and of
-K clusters, a margin of ours. Its text names no data set; here it is Caltech, the set of Section 4.3.
-{_sem.PAGE}"""
+K clusters, a margin of ours. Its text names no data set; here it is Caltech, the set of Section 4.3. {_sem.PAGE}"""
 
 
 def paper(seeds: int = 10, *, data: Path) -> Study:
