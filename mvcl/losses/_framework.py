@@ -1,5 +1,6 @@
 """Koromilas 2025's framework of multi-view contrast, and the objectives that are its points."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Literal, Unpack
 
@@ -51,7 +52,8 @@ def multi_view_contrast(
     Eqs. 4 and 6; Eqs. 8 and 10 print 1/(kn) where Eqs. 11 and 12, and this, have 1/n. `mv_dhel` is the default,
     `mv_infonce`, `mv_cl1`, `mv_cl2`, `poly_view` and pairs of `nt_xent` or `info_nce` are others.
 
-    Cost: k n² d multiply-adds within views, k (k-1)/2 n² d across; with a function as the kernel, k² n² of its values.
+    Cost: k n² d multiply-adds within views, k (k-1)/2 n² d across; with a function as the kernel, k n² of its
+    values within views, else k² n².
 
     Args:
       temperature: not for a function as the kernel.
@@ -84,8 +86,8 @@ def multi_view_contrast(
     elif callable(kernel):
         default = takes(multi_view_contrast).options["temperature"]
         logs = _critics.checked(_log_kernel(kernel), temperature, default, "kernel")
-        same, others, within, queue = _kernels(logs, e, own)
-        across, rest = [others] if outside else [], [*([within] if inside else []), *queue]
+        same, across, within, queue = _kernels(logs, e, own, outside)
+        rest = [*([within] if inside else []), *queue]
     else:
         raise ValueError(f"kernel must be 'exponential' or a function of squared distances, got {kernel!r}")
     if energy == "pair":
@@ -146,17 +148,27 @@ def _log_kernel(kernel: Kernel) -> Critic:
     return logs
 
 
-def _kernels(logs: Critic, e: Vectors, own: bool) -> tuple[jax.Array, jax.Array, jax.Array, list[jax.Array]]:
+def _kernels(
+    logs: Critic, e: Vectors, own: bool, outside: bool
+) -> tuple[jax.Array, list[jax.Array], jax.Array, list[jax.Array]]:
     """What the exponential kernel takes from `_lse`: the instance's other views, and the sums of negatives."""
     k, views = len(e.z), np.arange(len(e.z))
     others = np.array([[m for m in range(k) if m != l] for l in range(k)])
     same = _critics.same_instance(logs, e.z, e.z)[views[:, None], others]
     if e.keep is not None:
         same = jnp.where(e.keep[:, None] & e.keep[others], same, -jnp.inf)
+    if not outside:
+
+        def within(z: jax.Array, keep: jax.Array | None) -> jax.Array:
+            view = dataclasses.replace(e, z=z[None], keep=None if keep is None else keep[None])
+            return _critics.against_views(logs, view, view)[0]
+
+        own_view, *queue = jnp.moveaxis(jax.vmap(within)(e.z, e.keep), 1, 0)
+        return same, [], own_view, queue
     found = _critics.against_views(logs, e, e)
     across = found[views[:, None], others]
     queue = [] if e.queue is None else [found[:, k]]
-    return same, lse_union(across, same) if own else across, found[views, views], queue
+    return same, [lse_union(across, same) if own else across], found[views, views], queue
 
 
 @declare()

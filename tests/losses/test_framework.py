@@ -111,3 +111,10 @@ def test_kernels_that_have_no_logarithm_raise():
             jax.eval_shape(functools.partial(CONTRAST, kernel=kernel), z)
     with pytest.raises(ValueError, match=r"temperature is not used with a kernel, .* got 0.2"):
         CONTRAST(z, 0.2, kernel=cauchy)
+
+
+def test_a_kernel_within_views_is_computed_there_alone():
+    z = jax.ShapeDtypeStruct((8, 64, 16), jnp.float32)
+    losses_of = (functools.partial(CONTRAST, negatives=n, kernel=cauchy) for n in ("within_view", "all"))
+    within, every = (jax.jit(loss).lower(z).compile().cost_analysis()["flops"] for loss in losses_of)
+    assert within < every / 6
