@@ -6,14 +6,12 @@
     mvcl train field/imagenet100:vicreg --workdir runs/vicreg
     mvcl train field/imagenet100:mmcr --workdir runs/mmcr
 
-LeJEPA's other settings, as options:
+LeJEPA's other settings, as options; for MMCR, `--views.k 4` has four views, `--objective.compression` is its `--lmbda`:
 
     --objective.weight 0.01               Table 7, which has 0.001 to 0.5
     --objective.knots 9 --objective.t-max 5.0   the 17 points of [-5, 5] of Section 6.1; 3 is the released code's
     --head.layers 2                       Table 4: a projector of two layers, of 2 x 2048
     --views.k 10                          Table 1b: 2 global and 8 local views
-
-For MMCR, `--views.k 4` has four views, and `--objective.compression` is the released `--lmbda`.
 
 LeJEPA and VICReg follow what was published for ImageNet-100, LeJEPA's paper and solo-learn's recipe; VISReg and MMCR
 have the settings of ImageNet-1K, where their papers and code have no others. docs/papers/field.md says what is not
@@ -116,11 +114,7 @@ def lejepa() -> Config:
     """
     return Config(
         data=_DATA,
-        views=_crops(
-            k=8,  # paper, 6.1
-            global_views=2,  # paper, 6.1
-            blur_kernel=7,  # released, MINIMAL.md
-        ),
+        views=_crops(k=8, global_views=2, blur_kernel=7),  # paper, 6.1; the blur: released, MINIMAL.md
         encoder=_resnet(50, zero_init_residual=False),  # paper, 6.1
         head=_head(2048, 512),  # released, MINIMAL.md and scripts/
         objective=partial(  # paper, Algorithm 2
@@ -162,11 +156,8 @@ def visreg() -> Config:
     """
     return Config(
         data=_DATA,
-        views=_crops(
-            k=10,  # paper, A.1
-            global_views=4,  # paper, A.1; 2 in 4.1
-            blur_kernel=9,  # released, visreg/data/multicrop.py
-        ),
+        # The kernel of the blur: released, visreg/data/multicrop.py.
+        views=_crops(k=10, global_views=4, blur_kernel=9),  # paper, A.1; 2 global views in 4.1
         encoder=models.ViT(  # paper, A.1
             patch=16,  # paper, A.1
             width=768,  # paper, A.1
@@ -309,16 +300,12 @@ def mmcr() -> Config:
         ),
         checkpoint=Checkpoint(every_steps=1000),
         evaluation=_classification(  # ours: k-NN beside the released linear layer
-            evaluation.LinearProbe(  # released, linear_classifier_imagenet.py
+            dataclasses.replace(  # the other settings of _LINEAR: released, train_linear_classifier.py
+                _LINEAR,
                 learning_rates=(0.3,),  # released, linear_classifier_imagenet.py
-                reference_batch=None,  # released, mmcr/imagenet/train_linear_classifier.py
                 batch_size=2048,  # released, linear_classifier_imagenet.py
                 epochs=100,  # released, linear_classifier_imagenet.py
                 weight_decay=1e-6,  # released, linear_classifier_imagenet.py
-                momentum=0.9,  # released, mmcr/imagenet/train_linear_classifier.py
-                decay="cosine",  # released, mmcr/imagenet/train_linear_classifier.py
-                augment=True,  # released, mmcr/imagenet/train_linear_classifier.py
-                crop_padding=0,  # released, mmcr/imagenet/train_linear_classifier.py
             )
         ),
     )

@@ -151,15 +151,14 @@ get_config = growing_batch
 def smoke() -> Config:
     """Some steps of a narrow ResNet-18 on random images of different sizes; benchmarks.smoke fine-tunes it too."""
     real = growing_batch()
+    linear = evaluation.LinearProbe(reference_batch=256, batch_size=32, epochs=2)
     return dataclasses.replace(
         real,
         data=data.Synthetic(sizes="different"),
         views=Views(k=8, policy=augment.simclr(strength=1.0, image_size=32, blur_kernel=0)),
         encoder=models.ResNet(depth=18, width=4, initial="kaiming_uniform"),
         train=dataclasses.replace(real.train, steps=4, batch_size=8, log_every=1),
-        evaluation=evaluation.Classification(
-            linear=evaluation.LinearProbe(reference_batch=256, batch_size=32, epochs=2)
-        ),
+        evaluation=evaluation.Classification(linear=linear),
     )
 
 
