@@ -39,6 +39,7 @@ batches of 64 images of 4 views, one learning rate for all methods."""
 """What the small scales have in common, for their `about`."""
 Recipe = Literal["released", "paper"]
 """Of the rows on images: all settings of the released code, or the paper's where they differ."""
+UNEQUAL = "All compare 64 images but for training on labels, which compares none."
 _SHARE = 0.1  # of a run, at its start and at its end
 
 

@@ -6,6 +6,7 @@ Source: ours; Koromilas 2025, Eqs. 12 and 27 (w = 1), 15 (w = 1/k).
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import _images
 import _rows
@@ -42,17 +43,9 @@ def small(seeds: int = SEEDS, *, data: Path) -> Study:
         text = f"with {k} views weight 1, the paper's, is better than 1/{k}"
         rows.append((text, {"k": k, "energy": k}, [{"energy": 1}]))
     rises = Trend("more energy is better with 2 views", "ours", measure, {"k": few}, "energy")
-    return _images.study(
-        data,
-        cells,
-        _ABOUT,
-        title="Control: MV-DHEL, more views or more energy?",
-        claims=[rises, *_rows.above("ours", measure, rows)],
-        columns="energy",
-        reference={"energy": 1},
-        along="k",
-        seeds=seeds,
-    )
+    claims = [rises, *_rows.above("ours", measure, rows)]
+    same: Any = {"title": "Control: MV-DHEL, more views or more energy?", "columns": "energy", "along": "k"}
+    return _images.study(data, cells, _ABOUT, claims=claims, reference={"energy": 1}, seeds=seeds, **same)
 
 
 smoke = _images.smoke(small)

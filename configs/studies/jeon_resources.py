@@ -19,9 +19,9 @@ from mvcl.studies import Cell, Claim, Measure, Study, Values, Within
 from mvcl.training import Config
 
 _ABOUT = """\
-A step of loss_avg, fea_avg and DSF on 8 views beside one of MoCo on 2 views of four times the images, the baseline
-with as many views a batch: the median over steps in turn of the ratio of their times, and the memory of the compiled
-step, its arguments and temporaries. A seed is a repetition. "total" is the time of the whole run above the baseline's
+A step of loss_avg, fea_avg and DSF on 8 views beside one of MoCo on 2 views of four times the images, as many views a
+batch: the median over steps in turn of the ratio of their times, and the memory of the compiled step, its arguments and
+temporaries. A seed is a repetition. "total" is the time of the whole run above the baseline's
 at the printed epochs, whose steps are 1.25 (CIFAR-10: 250 of 256 images, 800 of 1,024) and 1.33 times the baseline's
 (ImageNet-100: 100 of 128, 300 of 512). Reading images on the host is not in it, of which the 8 views need a third. On
 a CPU the times are those of computation by the process, on other devices those of a clock."""

@@ -21,11 +21,10 @@ table prints more than Table 1 does for the same method (k-NN 91.8 and 90.04, li
 DSF divides the concentration by the dimension p and multiplies the resultant length R by 0.95, since R tends to 1 in
 training and the concentration grows with p and as R nears 1, "often leading to numerical overflow" (Section 4.3).
 Appendix C and its figure are not in our text. Here are runs without either scaling: all concentrations times p, and R
-times 0.999. R and the concentration are those that the similarity uses, after the scalings; the values are means over
-the first and the last tenth of the steps; `mvcl report` draws the curves. That the scalings stabilise training is
-decided by the accuracy; a run whose loss is not finite fails and is listed as such. The margin is s+ - s-, the
-similarity of the positive less the mean of the negatives; cosines have at most 2 without a temperature
-(Proposition 1)."""
+times 0.999. R and the concentration are those after the scalings, means over the first and the last tenth of the steps;
+`mvcl report` draws the curves. That the scalings stabilise training is decided by the accuracy; a run whose loss is not
+finite fails and is listed as such. The margin is s+ - s-, the similarity of the positive less the mean of the
+negatives; cosines have at most 2 without a temperature (Proposition 1)."""
 _PAPER = """
 
 Table 3 here has Table 1's 250 epochs. The recipe is the released one; `--recipe paper` has the paper's settings where
@@ -76,26 +75,17 @@ def small(seeds: int = SEEDS, *, data: Path) -> Study:
         # At 1 the objective of jeon_table1, whose run it shares.
         plain = {name: value for name, value in changes.items() if value != 1.0}
         cells.append(_jeon.cell(factors, base, {"objective": _jeon.objectives()["DSF"], **plain}))
-    return _images.study(
-        data,
-        cells,
-        _ABOUT + _SMALL,
-        **_SAME,
-        unequal="All compare 64 images but for training on labels, which compares none.",
-        measures=(*_bench.MEASURES, *_CURVES),
-        claims=_claims(("k-NN", "linear"), temperatures),
-        seeds=seeds,
-    )
+    same = {**_SAME, "unequal": _jeon.UNEQUAL, "measures": (*_bench.MEASURES, *_CURVES)}
+    claims = _claims(("k-NN", "linear"), temperatures)
+    return _images.study(data, cells, _ABOUT + _SMALL, **same, claims=claims, seeds=seeds)
 
 
 smoke = _images.smoke(small)
 
 
 def _grid(temperatures: Sequence[float]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    found: list[tuple[dict[str, Any], dict[str, Any]]] = [
-        ({"form": _PAPERS, "temperature": t}, {"objective.temperature": t}) for t in temperatures
-    ]
-    return found + [({"form": name, "temperature": 1.0}, {**of}) for name, of in _FORMS.items()]
+    papers: Any = [({"form": _PAPERS, "temperature": t}, {"objective.temperature": t}) for t in temperatures]
+    return papers + [({"form": name, "temperature": 1.0}, {**of}) for name, of in _FORMS.items()]
 
 
 def _claims(accuracies: Sequence[str], temperatures: Sequence[float]) -> list[Claim]:

@@ -39,8 +39,7 @@ def paper(seeds: int = 1, *, budget: int = 256, equal: Literal["epochs", "update
     cells, claims, ks = [], list[Claim](), range(2, 9)
     for data, base in _koromilas.images("CIFAR-10", "CIFAR-100").items():
         for factors in _rows.grid(data=[data], objective=ALL, k=ks):
-            config = base(factors["k"])
-            config = changed(config, _koromilas.fixed_views(config, budget))
+            config = changed(base(factors["k"]), _koromilas.fixed_views(base(factors["k"]), budget))
             changes = {"objective": _koromilas.objectives()[factors["objective"]]}
             changes |= {"train.steps": 39_062} if equal == "updates" else {}
             cells.append(trained(factors, config, changes))
@@ -59,15 +58,10 @@ def paper(seeds: int = 1, *, budget: int = 256, equal: Literal["epochs", "update
 def small(seeds: int = SEEDS, *, data: Path) -> Study:
     """Part of CIFAR-10, 256 views in a batch, k = 2, 4 and 8. `data` is its file, .npz."""
     names, ks, views = ("pwe", INFO_NCE, DHEL), (2, 4, 8), 2 * _bench.BATCH
-    grid = _rows.grid(objective=names, k=ks)
-    return _images.study(
-        data,
-        [_koromilas.on_bench(data, factors, views // factors["k"]) for factors in grid],
-        _ABOUT.format(budget=views, equal="; here updates are equal, and with them encoder passes"),
-        **_SAME,
-        claims=_claims(names, ks, _images.LINEAR, {}),
-        seeds=seeds,
-    )
+    grid, claims = _rows.grid(objective=names, k=ks), _claims(names, ks, _images.LINEAR, {})
+    cells = [_koromilas.on_bench(data, factors, views // factors["k"]) for factors in grid]
+    about = _ABOUT.format(budget=views, equal="; here updates are equal, and with them encoder passes")
+    return _images.study(data, cells, about, **_SAME, claims=claims, seeds=seeds)
 
 
 smoke = _images.smoke(small)

@@ -66,17 +66,14 @@ def paper(seeds: int = 1, *, released: bool = False) -> Study:
 
 def small(seeds: int = SEEDS, *, data: Path) -> Study:
     """Part of CIFAR-10, two objectives. `data` is its file, .npz."""
-    names = ("pwe", DHEL)
-    grid = _rows.grid(objective=names, k=(4,), batch=_BATCHES)
+    names, reference = ("pwe", DHEL), {"objective": "pwe"}
+    grid, claims = (
+        _rows.grid(objective=names, k=(4,), batch=_BATCHES),
+        _claims(names, _images.LINEAR, 1.0, {}),
+    )
     cells = [_koromilas.on_bench(data, factors, factors["batch"]) for factors in grid]
     return _images.study(
-        data,
-        cells,
-        _ABOUT + _SMALL,
-        **_SAME,
-        claims=_claims(names, _images.LINEAR, 1.0, {}),
-        reference={"objective": "pwe"},
-        seeds=seeds,
+        data, cells, _ABOUT + _SMALL, **_SAME, claims=claims, reference=reference, seeds=seeds
     )
 
 

@@ -113,16 +113,8 @@ def small(seeds: int = SEEDS, *, data: Path) -> Study:
     claims += _by_views(_images.LINEAR, {"growing": names, "fixed": (GEOMETRIC,)}, views, _LENGTHS[1])
     text = f"{_FEW} images, M = 8, and {first} epochs is above SimCLR at {_bench.BATCH} images"
     claims += _headline(_images.LINEAR, text, {"batch": "fixed", "M": 8, "epochs": first}, _LENGTHS[-1])
-    return _images.study(
-        data,
-        cells,
-        _ABOUT + _SMALL,
-        **_SAME,
-        measures=(*_bench.MEASURES, *_SPENT),
-        claims=claims,
-        against=("relative compute",),
-        seeds=seeds,
-    )
+    same = {**_SAME, "measures": (*_bench.MEASURES, *_SPENT), "against": ("relative compute",)}
+    return _images.study(data, cells, _ABOUT + _SMALL, **same, claims=claims, seeds=seeds)
 
 
 smoke = _images.smoke(small)

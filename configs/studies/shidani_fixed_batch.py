@@ -72,16 +72,8 @@ def _study(views: Mapping[int, tuple[int, ...]], about: str, cost: str, **option
         batches = [(m, b // m) for m in of_batch]
         of_b = _gaussian.cells(("geometric", "arithmetic"), batches, measure=measured, **options, **grid)
         cells += [dataclasses.replace(cell, factors={"B": b, **cell.factors}) for cell in of_b]
-        best = [
-            (
-                f"Appendix E.5, {name}",
-                "bound",
-                f"The printed bound is largest at the M of {name}",
-                GEOMETRIC,
-                of[b],
-            )
-            for name, of in BEST.items()
-        ]
+        text = "The printed bound is largest at the M of"
+        best = [(f"Appendix E.5, {of}", "bound", f"{text} {of}", GEOMETRIC, m[b]) for of, m in BEST.items()]
         limit = "The bound that holds is largest at the M with the largest limit"
         best.append(("ours", "valid", limit, ARITHMETIC, _LARGEST_LIMIT[b]))
         for source, measure, text, objective, m in (row for row in best if row[-1] in of_batch):
