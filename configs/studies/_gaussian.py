@@ -6,6 +6,7 @@ bound on the one-vs-rest information, one that holds, and their gaps.
 """
 
 import dataclasses
+import itertools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -51,7 +52,7 @@ def _poly_view(aggregation: Literal["geometric", "arithmetic"], on_grid: losses.
     return Objective(f"Poly-view, {aggregation}", at, on_grid, bound, aggregation, aggregation)
 
 
-OBJECTIVES = {
+OBJECTIVES = {  # the objectives of Shidani 2024's Gaussian study, by name
     "geometric": _poly_view("geometric", _gaussian_grid.geometric_on_grid),
     "arithmetic": _poly_view("arithmetic", _gaussian_grid.arithmetic_on_grid),
     "sufficient_statistics": Objective(
@@ -71,7 +72,6 @@ OBJECTIVES = {
         None,
     ),
 }
-"""The objectives of Shidani 2024's Gaussian study, by name."""
 GEOMETRIC, ARITHMETIC, SUFFICIENT, MULTI_CROP = (objective.label for objective in OBJECTIVES.values())
 SHORT: Mapping[str, Any] = {"epochs": 45, "learning_rate": 5e-3, "evaluation_batches": 3}
 """Options of the small scales: 900 updates at ten times the learning rate, three batches for each network's numbers."""
@@ -186,15 +186,11 @@ def cells(
     **options: Any,
 ) -> list[Cell]:
     """A cell for each objective and each M with its instances K."""
-    return [
-        trained(
-            {"objective": OBJECTIVES[name].label, "M": m},
-            gaussian(name, m, instances, networks=networks, **options),
-            measure=measure,
-        )
-        for name in names
-        for m, instances in batches
-    ]
+    found = []
+    for name, (m, instances) in itertools.product(names, batches):
+        config = gaussian(name, m, instances, networks=networks, **options)
+        found.append(trained({"objective": OBJECTIVES[name].label, "M": m}, config, measure=measure))
+    return found
 
 
 def not_above(what: str, source: str, gap: str) -> Claim:
@@ -214,14 +210,11 @@ def flat() -> Claim:
 
 
 def two_classes(instances: int, views: int) -> tuple[float, float]:
-    """The printed bound and the one that holds, where both know everything and the information is log 2.
+    """The printed bound and the one that holds, in nats, where both know everything and the information is log 2.
 
-    An instance has one of two classes with equal probability, every view is its class, and the score of two classes is
-    far below that of one. With s ~ Bin(K - 1, 1/2) other instances of the same class, a likelihood is 1 / (1 + M s),
-    and of groups 1 / (1 + s).
-
-    Returns:
-      E[log(M (K - 1) + 1) - log(1 + M s)] and E[log K - log(1 + s)], nats.
+    E[log(M (K - 1) + 1) - log(1 + M s)] and E[log K - log(1 + s)]: an instance has one of two classes with equal
+    probability, every view is its class, and the score of two classes is far below that of one. With s ~ Bin(K - 1,
+    1/2) other instances of the same class, a likelihood is 1 / (1 + M s), and of groups 1 / (1 + s).
     """
     others = np.arange(instances)
     logs = [math.lgamma(instances) - math.lgamma(s + 1) - math.lgamma(instances - s) for s in others]

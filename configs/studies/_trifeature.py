@@ -21,16 +21,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-COUNT = 5
-"""Levels of each factor."""
-SIZE = 16
-"""Side of a picture, pixels."""
+COUNT = 5  # levels of each factor
+SIZE = 16  # side of a picture, pixels
 RENDERED = 32
 """Pictures of each combination of factors, for training; as many for the probes' fit and for their test."""
 COLOURS = np.asarray([colorsys.hsv_to_rgb(i / COUNT, 0.9 - 0.3 * (i % 2), 1.0) for i in range(COUNT)])
 """(5, 3) in [0, 1]."""
-MATCH = np.asarray([3, 0, 4, 1, 2])
-"""The texture that belongs to each colour."""
+MATCH = np.asarray([3, 0, 4, 1, 2])  # the texture that belongs to each colour
 
 
 class Factors(NamedTuple):

@@ -36,16 +36,16 @@ Temperatures are chosen from 0.05, 0.1, 0.2 and 0.5 by validation, on other draw
 best mean of the factors. Rows of one kind of views have the same data and first encoders, so that differences are
 paired."""
 
+Floats = tuple[float, ...]
 TWICE = "two augmentations, InfoNCE of pairs"
 FUSED = ("comm, fused", "inf_masking, fused")
-PAIRWISE = {
+PAIRWISE = {  # label -> objectives of pairs of views
     f"all_pairs({of.__name__})": losses.all_pairs(of)
     for of in (losses.info_nce, losses.siglip, losses.vicreg)
 } | {"mv_infonce": losses.mv_infonce}
-"""Label -> objectives of pairs of views."""
 
 
-def _tasks(data: FactorViews, temperatures: tuple[float, ...], **sizes: Any) -> dict[str, Any]:
+def _tasks(data: FactorViews, temperatures: Floats, **sizes: Any) -> dict[str, Any]:
     """Label -> the cell."""
     base, fused = Factored(data=data, **sizes), Fused(data=data, **sizes)
     pairs = PAIRWISE["all_pairs(info_nce)"]
@@ -74,9 +74,7 @@ def _tasks(data: FactorViews, temperatures: tuple[float, ...], **sizes: Any) -> 
     return tasks
 
 
-def _study(
-    views: dict[str, FactorViews], temperatures: tuple[float, ...], sizes: dict[str, int], **scale: Any
-) -> Study:
+def _study(views: dict[str, FactorViews], temperatures: Floats, sizes: dict[str, int], **scale: Any) -> Study:
     return Study(
         title="What fused views keep",
         about=_ABOUT,

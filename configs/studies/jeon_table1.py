@@ -47,6 +47,7 @@ _PRINTED = {  # k-NN and linear accuracy, ImageNet-100 and CIFAR-10
     "fea_avg": {"ImageNet-100": (76.94, 84.06), "CIFAR-10": (87.47, 88.02)},
     "DSF": {"ImageNet-100": (79.00, 85.66), "CIFAR-10": (90.04, 91.21)},
 }
+Pairs = Sequence[tuple[int, int]]
 _SAME: Any = {
     "title": "Jeon 2025, Table 1 and Figures 3 and 4: accuracy by method, length and number of views",
     "unequal": "The number of views in a batch is fixed (Section 5.3): MoCo compares more images.",
@@ -112,9 +113,7 @@ def small(seeds: int = SEEDS, *, data: Path) -> Study:
 smoke = _images.smoke(small)
 
 
-def _claims(
-    measure: str, where: dict[str, str], grid: Sequence[tuple[int, int]], of_moco: Sequence[int]
-) -> list[Claim]:
+def _claims(measure: str, where: dict[str, str], grid: Pairs, of_moco: tuple[int, int]) -> list[Claim]:
     """Of one data set: M and lengths of the averages and DSF, first all lengths of the first M; and MoCo's lengths."""
     m = grid[0][0]
     lengths = [length for views, length in grid if views == m]

@@ -66,15 +66,12 @@ def paper(seeds: int = 1, *, released: bool = False) -> Study:
 
 def small(seeds: int = SEEDS, *, data: Path) -> Study:
     """Part of CIFAR-10, two objectives. `data` is its file, .npz."""
-    names, reference = ("pwe", DHEL), {"objective": "pwe"}
-    grid, claims = (
-        _rows.grid(objective=names, k=(4,), batch=_BATCHES),
-        _claims(names, _images.LINEAR, 1.0, {}),
-    )
+    names = ("pwe", DHEL)
+    grid = _rows.grid(objective=names, k=(4,), batch=_BATCHES)
+    claims = _claims(names, _images.LINEAR, 1.0, {})
     cells = [_koromilas.on_bench(data, factors, factors["batch"]) for factors in grid]
-    return _images.study(
-        data, cells, _ABOUT + _SMALL, **_SAME, claims=claims, reference=reference, seeds=seeds
-    )
+    same = {**_SAME, "reference": {"objective": "pwe"}}
+    return _images.study(data, cells, _ABOUT + _SMALL, **same, claims=claims, seeds=seeds)
 
 
 smoke = _images.smoke(small)

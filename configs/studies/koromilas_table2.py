@@ -151,12 +151,9 @@ def _table_claims(accuracy: str, ks: Sequence[int], where: Factors) -> list[Clai
 def _table_6_claims(accuracy: str, ks: Sequence[int], where: Factors) -> list[Claim]:
     """One term for an instance or one for each of its views; at k = 2 the paper prints the same accuracies."""
     rows: list[_rows.Row] = []
-    released, same = ", with the negatives of the code", ", with the same negatives"
-    for first, second, note in (
-        (DHEL, "MV-CL2", ""),
-        (INFO_NCE, "MV-CL1", released),
-        (EQ_11, "MV-CL1", same),
-    ):
+    notes = {DHEL: "", INFO_NCE: ", with the negatives of the code", EQ_11: ", with the same negatives"}
+    for first, note in notes.items():
+        second = "MV-CL2" if first == DHEL else "MV-CL1"
         text = f"{first} is above {second} at k = {{k}}{note}"
         rows += _rows.each(text, {**where, "objective": first}, [{"objective": second}], k=ks)
     return _rows.above("Table VI, appendix F", accuracy, rows)

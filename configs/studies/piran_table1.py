@@ -52,7 +52,7 @@ _PRINTED = {  # of the methods, and of c_csd
 }
 _DEVIATIONS = {2: (0.14, 0.14, 0.16, 0.16, 0.48), 3: (0.16, 0.09, 0.13, 0.10, 0.12)}
 _DEVIATIONS |= {4: (0.18, 0.10, 0.09, 0.16, 0.11)}
-Ints = Sequence[int]
+Ints, Floats = Sequence[int], Sequence[float]
 _SAME: Any = {
     "title": "Piran 2024, Tables 1 and 4 and Figure 3: accuracy by method, cost, epsilon and number of views",
     "reference": {"method": M3G},
@@ -109,7 +109,7 @@ def _methods(epsilons: Sequence[float]) -> Mapping[str, losses.Loss]:
 
 
 def _claims(
-    accuracy: str, methods: Iterable[str], views: Ints, epsilons: Sequence[float], varied: Ints
+    accuracy: str, methods: Iterable[str], views: Ints, epsilons: Floats, varied: Ints
 ) -> list[Claim]:
     baselines = _rows.levels("method", (name for name in methods if name != M3G))
     rows = _rows.each("M3G is above every baseline at k = {k}", {"method": M3G}, baselines, k=views)

@@ -25,10 +25,10 @@ _ABOUT = """\
 The recipe is `piran/images:domainnet` (docs/papers/piran.md has every setting and its source): a view from
 each of the k = 5 seen domains{groups}. A seed has draws of classes and images of its own too (data.draw_seed). "5 to 1"
 is the classifier of the five seen domains together, "1 to 1" the mean of those of single domains, each by its name; all
-are tested on the unseen domain. Figures 2 and A1 are the map of these. The text gives M3G an average rank of 1.4 over the 30 classifiers of one domain
-and 4 runs, and does not say of how many methods; here the rank is among those of the table. BYOL's loss is linear in
-each vector and the average is not projected again (Eq. 4), so that BYOL pwe and ave are one function and no claim
-compares them; the printed ones differ.
+are tested on the unseen domain. Figures 2 and A1 are the map of these. The text gives M3G an average rank of 1.4 over
+the 30 classifiers of one domain and 4 runs, and does not say of how many methods; here the rank is among those of the
+table. BYOL pwe and ave are one function, as the loss is linear in each vector and the average is not projected again
+(Eq. 4); no claim compares them, and the printed ones differ.
 
 The text does not fit Table 2 in two places: "ranging from 11% to 30% for M3G", where the table has 10.4 to 46.3, and "a
 mean improvement of 3.1%" over InfoNCE ave, where the mean of the six differences is 2.7."""

@@ -26,17 +26,16 @@ are here, of the same critic F (Eq. 75). They differ by 1 - E'[e^F], which is me
 place of the own one. The proof of Theorem 2.2 takes E'[e^F] for 1: so it is for Multi-Crop, for the geometric mean it
 is less (Eq. 85, Jensen's inequality).
 
-**What can be expected.** `mvcl study shidani_gaps` computes both gaps without networks: for a given critic of pairs
-the geometric mean has the smaller gap of Eq. 7 in this model, as the figure shows it, and always the larger
-self-normalised one; and Theorem 2.3, whose gap never grows with M, is false for both. But here every mean trains its
-own critic. A term of the geometric loss compares one pair of views, as Multi-Crop's does, so that its self-normalised
-bound is limited by what two views share, 0.5108 nats for every M, and that gap rises as I(M) - I(2), by 0.2293 nats at
-M = 8 and 0.2426 at M = 10 (`metrics.gaussian_information`). The mean of likelihoods (arithmetic) and of embeddings
-(sufficient statistics) do not have this limit. Two things in the paper could explain a figure that is different;
-neither can be checked, as its code, its deviations of the model and its temperature are not published. Algorithm 1's
-"arithmetic" is +logsumexp of the losses, the logarithm of a harmonic mean of the likelihoods (`poly_view` with
-aggregation "harmonic"), which is below the geometric one. And it subtracts log(k), k the instances, where the mean over
-the other views is log(M - 1).
+**What can be expected.** `mvcl study shidani_gaps` computes both gaps without networks: for a given critic of pairs the
+geometric mean has the smaller gap of Eq. 7 in this model, as the figure shows it, and always the larger self-normalised
+one; and Theorem 2.3, whose gap never grows with M, is false for both. But here every mean trains its own critic. A term
+of the geometric loss compares one pair of views, as Multi-Crop's does, so that its self-normalised bound is limited by
+what two views share, 0.5108 nats for every M, and that gap rises as I(M) - I(2), by 0.2293 nats at M = 8 and 0.2426 at
+M = 10 (`metrics.gaussian_information`). The mean of likelihoods (arithmetic) and of embeddings (sufficient statistics)
+do not have this limit. Two things in the paper could explain a figure that is different; neither can be checked, as its
+code, its deviations of the model and its temperature are not published. Algorithm 1's "arithmetic" is +logsumexp of the
+losses, the logarithm of a harmonic mean of the likelihoods (`poly_view` with aggregation "harmonic"), which is below
+the geometric one. And it subtracts log(k), k the instances, where the mean over the other views is log(M - 1).
 
 **The printed theorems are no lower bounds.** Their proof takes the M views of another instance for exchangeable
 negatives, and they are correlated. Two equally likely classes, every view its class: the information is log 2 =

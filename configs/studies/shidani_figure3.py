@@ -43,7 +43,7 @@ M = 8 at {_FEW} images and {_LENGTHS[0]} epochs against SimCLR at {_bench.BATCH}
 quarter of the batch and an eighth of the epochs, half of the compute (in the paper a sixteenth, an eighth and half).
 Temperature 0.5, the bench's, in place of 0.1."""
 _SPENT = (Measure("updates", digits=0, better=""), Measure("relative compute", digits=2, better=""))
-Ints = Sequence[int]
+Ints, Names = Sequence[int], Sequence[str]
 _SIMCLR = {"objective": SIMCLR, "batch": "growing", "M": 2}
 _SAME: Any = {
     "title": "Shidani 2024, Figures 3, 6 and 7: accuracy by epochs, relative compute and number of views",
@@ -125,14 +125,12 @@ def _grid(names: Sequence[str], batch: str, views: Ints, epochs: Ints) -> list[d
 
 
 def _headline(accuracy: str, text: str, cell: dict[str, Any], epochs: int) -> list[Claim]:
-    text = f"Geometric at {text} and {epochs} epochs"
-    row = (text, {"objective": GEOMETRIC, **cell}, [{**_SIMCLR, "epochs": epochs}])
+    than = [{**_SIMCLR, "epochs": epochs}]
+    row = (f"Geometric at {text} and {epochs} epochs", {"objective": GEOMETRIC, **cell}, than)
     return _rows.above("Abstract; Section 3.2", accuracy, [row])
 
 
-def _by_epochs(
-    accuracy: str, batches: Sequence[str], epochs: Ints, of_8: Ints, names: Sequence[str]
-) -> list[Claim]:
+def _by_epochs(accuracy: str, batches: Names, epochs: Ints, of_8: Ints, names: Names) -> list[Claim]:
     """Figure 3a: M = 8 against SimCLR at equal epochs, those of M = 8, and at equal compute."""
     source, found = "Section 3.2, Figure 3a", list[Claim]()
     for batch, name in itertools.product(batches, names):

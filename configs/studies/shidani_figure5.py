@@ -25,6 +25,7 @@ with jitter of strength {colour:g}. Geometric and arithmetic have M = 4 views, S
 strength of all other experiments, colour {colour:g} and crop 0.08, to every other one, accuracy changes as that of
 SimCLR, within 1 point, which is ours. One seed has no interval and decides nothing."""
 _policy = partial(augment.simclr, image_size=_bench.SIDE, blur_probability=0.0, mean=(0.0,), std=(1.0,))
+Strengths = Sequence[tuple[str, float]]
 _SAME: Any = {
     "title": "Shidani 2024, Figure 5: augmentation strength at M = 4",
     "along": "strength",
@@ -76,9 +77,7 @@ def small(seeds: int = SEEDS, *, data: Path) -> Study:
 smoke = _images.smoke(small)
 
 
-def _claims(
-    accuracy: str, names: Sequence[str], strengths: Sequence[tuple[str, float]], colour: float
-) -> list[Claim]:
+def _claims(accuracy: str, names: Sequence[str], strengths: Strengths, colour: float) -> list[Claim]:
     found: list[Claim] = []
     for name, (kind, strength) in itertools.product(names, strengths):
         reference = {"colour": colour, "crop": 0.08}[kind]

@@ -5,6 +5,7 @@ ours.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Collection
 from typing import Any
 
@@ -31,38 +32,22 @@ picture's own bits) are the baselines; pixels themselves are too many for the pr
 bits; shape to size the same of each factor."""
 
 PAIRS = "all_pairs(info_nce)"
-SHOWN = (
-    PAIRS,
-    "all_pairs(siglip)",
-    "all_pairs(vicreg)",
-    "all_pairs(barlow_twins)",
-    "mv_infonce",
-    "mv_dhel",
-    "poly_view, geometric",
-    "sufficient_statistics",
-    "m3g",
-    "dsf",
-    "gram",
-    "symile, shuffled",
-    "mmcr",
-)
-"""Objectives of `which_objective`, at least one of each kind."""
+_OF_PAIRS = (PAIRS, "all_pairs(siglip)", "all_pairs(vicreg)", "all_pairs(barlow_twins)")
+_JOINT = ("mv_infonce", "mv_dhel", "poly_view, geometric", "sufficient_statistics", "m3g", "dsf", "gram")
+SHOWN = (*_OF_PAIRS, *_JOINT, "symile, shuffled", "mmcr")  # of `which_objective`, at least one of each kind
 SHARED = {"shape, size": ("shape", "size"), "colour, position": ("colour", "position")}
 
 
 def _study(ks: Collection[int], base: dict[str, Any], shown: Collection[str], **scale: Any) -> Study:
     cells = []
-    for k in ks:
-        for label, together in SHARED.items():
-            task = Seen(data=scenes(k, *together), encoder=models.MLP(widths=(64, 12)), **base)
-            tasks = {
-                "untrained": dataclasses.replace(task, steps=0),
-                "supervised": dataclasses.replace(task, target=to_bits),
-            }
-            for name in shown:
-                objective = objectives()[name][0]
-                tasks[name] = dataclasses.replace(task, objective=objective, tuned=tuned(objective))
-            cells += [Cell({"objective": of, "views": f"k = {k}, {label} shared"}, tasks[of]) for of in tasks]
+    for k, (label, together) in itertools.product(ks, SHARED.items()):
+        task = Seen(data=scenes(k, *together), encoder=models.MLP(widths=(64, 12)), **base)
+        tasks = {"untrained": dataclasses.replace(task, steps=0)}
+        tasks["supervised"] = dataclasses.replace(task, target=to_bits)
+        for name in shown:
+            objective = objectives()[name][0]
+            tasks[name] = dataclasses.replace(task, objective=objective, tuned=tuned(objective))
+        cells += [Cell({"objective": of, "views": f"k = {k}, {label} shared"}, tasks[of]) for of in tasks]
     return Study(
         title="Which objective sees what in pictures",
         about=_ABOUT,

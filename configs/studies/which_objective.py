@@ -37,11 +37,10 @@ bits and two shared bits also without projection, Symile had kept hardly more of
 
 Every objective compares the 128 instances of a batch but for `symile` with `negatives="all"` at k = 4, which compares
 32, the mean over four parts of the batch; the row "all_pairs(info_nce), 32 instances" is there beside it. `m3g` and
-this `symile` have no place at k = 8, with n^8 tuples. Objectives of groups compare
-the first half of the views with the others, 1 with 2 at k = 3; of pair losses only `info_nce` has them, and one view
-against the rest. `byol` is the distance alone: without its predictor and
-its target network nothing stops it from collapsing. `frossl` takes no mask and is not trained with missing views.
-`triangle` is for three views.
+this `symile` have no place at k = 8, with n^8 tuples. Objectives of groups compare the first half of the views with the
+others, 1 with 2 at k = 3; of pair losses only `info_nce` has them, and one view against the rest. `byol` is the
+distance alone: without its predictor and its target network nothing stops it from collapsing. `frossl` takes no mask
+and is not trained with missing views. `triangle` is for three views.
 
 The numbers are test R² of ridge regressions of each bit on the embeddings, 0 at chance and 1 at best, the mean over the
 bits of a factor: of 2,048 instances with all views, fitted on 2,048 others. `shared` to `part` are read from the
@@ -55,17 +54,12 @@ trained to restore the bits themselves (`supervised`), the upper bound for these
 `unique` below the untrained encoders drops what views do not share. A row whose `shared` is not above that of the
 untrained encoders has not learned with these steps, and its other numbers tell nothing of what it prefers."""
 
-TUNED = {
-    "temperature": (0.05, 0.1, 0.2, 0.5),
-    "epsilon": (0.05, 0.1, 0.2, 0.5),
-    "scale": (2.0, 5.0, 10.0, 20.0),
-}
+TUNED = dict.fromkeys(("temperature", "epsilon"), (0.05, 0.1, 0.2, 0.5)) | {"scale": (2.0, 5.0, 10.0, 20.0)}
 """Options that an objective chooses among, and their values; others for the temperature of unlimited similarities."""
 _UNLIMITED = (0.25, 0.5, 1.0, 2.0)
 _SLICES = {losses.lejepa: {"slices": 64}, losses.visreg: {"slices": 64}}
 # Parts of the batch, by number of views, for the tensor of all tuples that Symile forms, and for M3G, which has none.
-_TUPLES = {2: 1, 3: 1, 4: 4}
-_JOINT = {2: 1, 3: 1, 4: 1}
+_TUPLES, _JOINT = {2: 1, 3: 1, 4: 4}, {2: 1, 3: 1, 4: 1}
 _FEWER = "all_pairs(info_nce), 32 instances"
 _UNEQUAL = f"At k = 4 `symile, all` compares 32 instances, all others 128; `{_FEWER}` is the same number."
 
@@ -90,11 +84,8 @@ def objectives() -> dict[str, tuple[losses.Loss, Mapping[int, int] | None]]:
             found[f"{name}, shuffled"] = partial(free, negatives="shuffled"), None
             found[f"{name}, all"] = partial(free, negatives="all"), _TUPLES
         else:
-            options = _SLICES.get(function, {})
-            found[name] = (
-                partial(function, **options) if options else function,
-                _JOINT if function is losses.m3g else None,
-            )
+            options, parts = _SLICES.get(function), _JOINT if function is losses.m3g else None
+            found[name] = partial(function, **options) if options else function, parts
     for of_views in (losses.one_vs_rest, losses.cross_pairs, losses.mean_pair):
         found[f"{of_views.__name__}(info_nce)"] = of_views(losses.info_nce), None
     return found
@@ -117,10 +108,8 @@ def _views() -> dict[str, FactorViews]:
 def tuned(objective: losses.Loss) -> tuple[str, tuple[float, ...]]:
     """The option of an objective that is chosen by validation, and its values."""
     function, options = losses.unwrap(objective)[0], losses.takes(objective).options
-    named = [
-        name for name in TUNED if name in options and (name != "scale" or "bias" in options)
-    ]  # of a sigmoid
-    option = named[0] if named else ""
+    of_sigmoid = "bias" in options
+    option = next((name for name in TUNED if name in options and (name != "scale" or of_sigmoid)), "")
     unlimited = function in (losses.dsf, losses.symile)
     return option, _UNLIMITED if unlimited else TUNED.get(option, ())
 
@@ -172,10 +161,8 @@ def small(seeds: int = SEEDS) -> Study:
     symile = {"objective": "symile, shuffled", "views": "k = 3, no pair bits"}
     drops, untrained = "InfoNCE of pairs drops what one view alone has", {"objective": "untrained"}
     pairs = {"objective": "all_pairs(info_nce)"}
-    claims = [
-        *_rows.above("Saporta 2024, Section 5.1", "part", [(keeps, symile, [pairs, untrained])]),
-        *_rows.above("ours", "unique", [(drops, {**untrained, "views": "k = 3"}, [pairs])]),
-    ]
+    claims = _rows.above("Saporta 2024, Section 5.1", "part", [(keeps, symile, [pairs, untrained])])
+    claims += _rows.above("ours", "unique", [(drops, {**untrained, "views": "k = 3"}, [pairs])])
     return _study(
         seeds,
         _views(),
@@ -190,6 +177,6 @@ def smoke(seeds: int = 2) -> Study:
     kinds = {name: _views()[name] for name in ("k = 3", "k = 3, missing")}
     sizes, cost = {"steps": 4, "batch_size": 32}, "a minute on 2 cores, most of it compilation"
     whole = _study(seeds, kinds, sizes, cost=cost)
-    shown = ["raw inputs", "untrained", "autoencoder", "supervised"]
-    shown += ["all_pairs(info_nce)", "symile, shuffled", "dsf"]
+    shown = ["raw inputs", "untrained", "autoencoder", "supervised", "symile, shuffled", "dsf"]
+    shown.append("all_pairs(info_nce)")
     return dataclasses.replace(whole, cells=[c for c in whole.cells if c.factors["objective"] in shown])

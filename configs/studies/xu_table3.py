@@ -47,8 +47,7 @@ on the embeddings of all views side by side.
 The text says that DAE and MAE perform better than AE; Table 4 prints DAE 1.0 below AE on CCV. That CMI "generally
 achieves the best performance" is a statement of Appendix C, on more data sets, and no claim here. Figure 6 has no
 numbers, and the text says that SEM is "not sensitive"; here that means within {_MARGIN:g} points of ACC of λ = 1 and of
-K clusters, a margin of ours. Its text names no data set; here it is Caltech, the set of Section 4.3.
-{_sem.PAGE}"""
+K clusters, a margin of ours. Its text names no data set; here it is Caltech, the set of Section 4.3. {_sem.PAGE}"""
 
 
 def paper(seeds: int = 10, *, data: Path) -> Study:
@@ -67,9 +66,8 @@ def small(seeds: int = SEEDS, *, data: Path) -> Study:
     """Handwritten numerals, small networks. `data` is handwritten.mat."""
     few = {setting: _ROWS[_LAMBDA][setting] for setting in ("0.1", "1", "10")}  # of the claims
     cells = _cells(_sem.tables(data), "handwritten", {**_ROWS, _LAMBDA: few, _CLUSTERS: _clusters(10)})
-    return _study(
-        cells, _ABOUT + _sem.SMALL + ".", seeds=seeds, cost="3.3 hours on 2 CPU cores, of `xu_figure2`"
-    )
+    about = f"{_ABOUT}{_sem.SMALL}."
+    return _study(cells, about, seeds=seeds, cost="3.3 hours on 2 CPU cores, of `xu_figure2`")
 
 
 def smoke(seeds: int = 2) -> Study:
