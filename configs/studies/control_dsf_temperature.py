@@ -33,11 +33,10 @@ mean of length 0.9. It differs from pair to pair, with their concentrations, and
 the temperature of a run of DSF; the measures are T / (mean A · mean κ), that of the mean pair, and the standard
 deviation of log κ ("spread"), over the last tenth of the steps.
 
-So DSF at its own T, of which the paper takes 1, is beside InfoNCE at several t: the t that is nearest to the measured
-effective temperature, and the best, are read from the table. loss_avg compares single views, fea_avg the groups' means
-as they are, shorter than 1, so that its directions have t over the product of two lengths, at lengths of 0.9 about t /
-0.8. A row whose loss does not end below the chance level has learned nothing of the instances ("below chance", the mean
-over the last tenth of the steps)."""
+So DSF at its own T, of which the paper takes 1, is beside InfoNCE at several t: the t nearest to the measured effective
+temperature, and the best, are read from the table. loss_avg compares single views, fea_avg the groups' means, shorter
+than 1, whose directions have t over the product of two lengths, at 0.9 about t / 0.8. A row whose loss does not end
+below the chance level, the mean over the last tenth of the steps, has learned nothing of the instances."""
 
 
 def small(seeds: int = SEEDS, *, data: Path) -> Study:

@@ -21,20 +21,19 @@ two neighbouring ones, `unique` bits in one, and three neighbours tell a bit of 
 MLP of 48 hidden units to 12 numbers of each view, 600 steps of Adam on 128 fresh instances, test R² of ridge
 regressions, of the synergy the squared correlation with the product of what is read of its parts.
 
-Rows with "fused" have one more network: the numbers of each encoder are cut into 3 tokens, which one attention
-layer of 4 heads fuses with a class token of as many numbers as all encoders give; the probes of all views read
-that. Inputs are augmented twice: a tenth of the entries set to 0, noise of deviation 0.1. InfMasking has four maskings
-of half of the tokens, at its full ratio. FactorCL, of two views, has a shared and a unique head of 6 numbers each and
-critics of 32 hidden units.
+Rows with "fused" have one more network: the numbers of each encoder are cut into 3 tokens, which one attention layer of
+4 heads fuses with a class token of as many numbers as all encoders give; the probes of all views read that. Inputs are
+augmented twice: a tenth of the entries set to 0, noise of deviation 0.1. InfMasking has four maskings of half of the
+tokens, at its full ratio. FactorCL, of two views, has a shared and a unique head of 6 numbers each and critics of 32
+hidden units.
 
 The controls separate network, augmentation and loss: "fused, InfoNCE of pairs" has the network, and compares each view
 fused alone; "two augmentations, InfoNCE of pairs" has no fusion, and compares both augmentations of all views, those of
 one view too; "comm, mean" and "inf_masking, mean" have the loss, and the mean of the views' embeddings in place of the
-fusion, and are probed on the embeddings side by side, as all rows without "fused".
+fusion. Rows without "fused" are probed on the embeddings side by side.
 
-Temperatures are chosen from 0.05, 0.1, 0.2 and 0.5 by validation, on other draws, renderings and first weights: the
-best mean of the factors. Rows of one kind of views have the same data and first encoders, so that differences are
-paired."""
+Temperatures are the best of 0.05, 0.1, 0.2 and 0.5 on other draws, renderings and first weights, by the mean of the
+factors. Rows of one kind of views have the same data and first encoders, so that differences are paired."""
 
 Floats = tuple[float, ...]
 TWICE = "two augmentations, InfoNCE of pairs"

@@ -18,23 +18,22 @@ from mvcl.studies import SEEDS, Cell, Claim, Measure, Study, Trend, trained
 
 _ABOUT = """\
 At fixed memory a batch has as many views for all methods, so that MoCo, of two views, compares more images. Figure 3
-has one number of views M and several lengths of training, Figure 4 several M with as many images in a batch, half of the
-views queries and half keys. Neither figure prints numbers, and we do not have them. "Similar accuracy" is decided as:
-not more than half a point below. That the averages rise with M too is what Section 5.4.2 cites of earlier work."""
+has one number of views M and several lengths of training, Figure 4 several M with as many images in a batch, half of
+the views queries and half keys. Neither prints numbers, and we do not have them. "Similar accuracy" is decided as: not
+more than half a point below. That the averages rise with M too is what Section 5.4.2 cites of earlier work."""
 _PAPER = """ Length is in epochs.
 
 The epochs of Table 1 make the time about the same (512 x 2 and 128 x 8 on ImageNet-100, 1024 x 2 and 256 x 8 on
-CIFAR-10). The recipe has the origin of every value; learning rates of DSF are the released ones, those of the averages
-on CIFAR-10 ours (docs/papers/jeon.md). The rows have all settings of the released code, also loss_avg and fea_avg,
-which it does not have; `--recipe paper` has the paper's where the code differs. The printed k-NN is that of the head's
-output, as the released code measures it; the encoder's is beside it. The paper gives no number of runs and no
-deviation.
+CIFAR-10). Learning rates of DSF are the released ones, those of the averages on CIFAR-10 ours (docs/papers/jeon.md).
+All rows have the settings of the released code, also loss_avg and fea_avg, which it does not have; `--recipe paper` has
+the paper's where the code differs. The printed k-NN is that of the head's output, as the released code measures it; the
+encoder's is beside it. The paper gives no number of runs and no deviation.
 
 The epochs of Figure 3 are those that its caption and Section 5.4.1 name (the text has 11 hours at 400 epochs, which at
 5.5 hours for 250 would be 500). The caption's "over 3x" of the linear accuracy is 250 epochs against 800, its "over 2x"
 400 against 800. Of Figure 4 the text does not name M: 4, 8 and 16 are ours, and so are data set and length. The margin
 is that of Figure 5, of MoCo v3 with DSF on ImageNet-100, means over the first and the last tenth of the steps, of the
-first of MoCo v3's two directions; cosines of any network have at most 2 without a temperature (Proposition 1)."""
+first of MoCo v3's two directions; cosines have at most 2 without a temperature (Proposition 1)."""
 _SMALL = f""" Length is in steps.
 
 {_jeon.SMALL} MoCo has 128 images of 2 views, so that each length takes the same encoder passes with 2 and 4 views. M =

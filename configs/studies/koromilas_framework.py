@@ -40,14 +40,13 @@ the view, the energy "pair" is "view".
 
 P1, all other views of a view are aligned in one term: alignment "view" against "pair". P2, the energy has all
 interactions: energy "view" against "pair" and "positive", which leave some out, and, within views, "view" against
-"instance", which Section IV-B2 says violates it. P3, one term for an instance: alignment "instance" against "view", and
-energy "instance" against "view". Temperature 0.5 and 4 views for all; nothing else was tuned for any. The paper
-prescribes the principles and claims accuracy for none alone.
+"instance", which Section IV-B2 says violates it. P3, one term for an instance: "instance" against "view", of alignment
+and of energy. The paper claims accuracy for none alone. Temperature 0.5 and 4 views; nothing else was tuned for any.
 
 mv_dhel is instance, view_sum, within_view; mv_infonce instance, instance, cross_view (printed), all (released); mv_cl1
 view, view, cross_view; mv_cl2 view, view, within_view (released: view_sum); poly_view pair, positive, all; pairs of
-NT-Xent pair, pair, all, of InfoNCE pair, pair, cross_view. Rank, uniformity, alignment and gradients, of NT-Xent's
-pair terms, are of the head's outputs of the test images, as in koromilas_table2."""
+NT-Xent pair, pair, all, of InfoNCE pair, pair, cross_view. Rank, uniformity, alignment and gradients are those of
+koromilas_table2, of NT-Xent's pair terms."""
 
 
 def small(seeds: int = SEEDS, *, data: Path, every: bool = False) -> Study:

@@ -37,12 +37,12 @@ _SMALL = """\
 handwritten.mat: 2,000 digits of ten classes in six tables of 240, 76, 216, 47, 64 and 6 columns, in place of three
 modalities of a scene. Every fifth is a test row; columns are standardised by the others. Each view has an encoder of
 one hidden layer of 128 units and a linear head of 64, 300 steps of 256 digits (AdamW, learning rate 2e-3), without
-augmentation. "One view" is the mean over the six views, each alone, of the heads' outputs: what an encoder has learned
-from the other views shows there. All views side by side are near the limit with untrained encoders too, so that the
-paper's linear layer on all views cannot separate objectives here. "Across views" the training rows are of one view and
-the test rows of another; 10 % is chance. Supervised training is not here: its network sees all views at once. The
-claims were written for "one view" alone; most objectives stay below raw columns there, so that they decide
-nothing, and after the first numbers the same claims were added for "across views", where all objectives are trained."""
+augmentation. All views side by side are near the limit with untrained encoders too, so that the paper's linear layer
+cannot separate objectives. So "one view" is the mean over the six views, each alone, of the heads' outputs, where what
+an encoder has learned from the other views shows; and "across views" the training rows are of one view and the test
+rows of another; 10 % is chance. Supervised training is not here: its network sees all views at once. The claims were
+written for "one view" alone; most objectives stay below raw columns there, so that they decide nothing, and after the
+first numbers the same claims were added for "across views", where all objectives are trained."""
 _SUPERVISED = "Supervised"
 _MORE = ("MV-CL1", _koromilas.EQ_11, "MV-CL2")  # of Table VII
 _ROWS = (_SUPERVISED, *_koromilas.ALL, "MV-CL1", "MV-CL2")  # of what is printed

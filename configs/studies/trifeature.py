@@ -16,17 +16,16 @@ from mvcl.studies import Cell, Measure, Study
 
 _ABOUT = """\
 Two or three pictures of an example, 16 x 16 pixels, each a coloured, textured shape at a random place, scale and
-rotation: five shapes, textures and colours. All pictures of an example share the shape. Picture 1 alone has its
-texture, picture 2 its colour, picture 3 its texture. The synergy is a fair bit: whether the texture of picture 2
-belongs, by a fixed table, to the colour of picture 1, of three pictures to the sum of the colours of pictures 1 and 3
-(`configs/studies/_trifeature.py`).
+rotation: five shapes, textures and colours. All share the shape; picture 1 alone has its texture, picture 2 its colour,
+picture 3 its texture. The synergy is a fair bit: whether the texture of picture 2 belongs, by a fixed table, to the
+colour of picture 1, of three pictures to the sum of the colours of 1 and 3 (`configs/studies/_trifeature.py`).
 
 Every row has the same encoder for each picture, an MLP of its 4 x 4 patches to 16 numbers, the same steps of Adam on
-64 fresh examples, and a head of two layers. Rows with "fused" cut the 16 numbers of a picture into 2 tokens, which
-one attention layer of 4 heads fuses to as many numbers as all encoders give: the library's `methods.Fused`, with three
-maskings for InfMasking. A second augmentation is another picture of the same factors: the best that an augmentation
-can do, which changes place, scale, rotation and noise, and keeps shape, texture and colour. The released code crops,
-changes colours and blurs. For the synergy it trains on matches alone; here half of the examples match in training too.
+64 fresh examples, and a head of two layers. Rows with "fused" cut the 16 numbers of a picture into 2 tokens, which one
+attention layer of 4 heads fuses to as many numbers as all encoders give: the library's `methods.Fused`, with three
+maskings for InfMasking. A second augmentation is another picture of the same factors: the best that one can do, which
+changes place, scale, rotation and noise alone. The released code crops, changes colours and blurs. For the synergy it
+trains on matches alone; here half of the examples match in training too.
 
 The controls separate network, augmentation and loss, as those of fused_factors do; "comm, mean" and "inf_masking, mean"
 have the mean of the tokens in place of attention.
@@ -36,9 +35,8 @@ encoders. FactorCL has a shared and a unique linear head of each view, which are
 Temperatures are the best of 0.05, 0.1, 0.2 and 0.5 for another network on other draws, by the mean of all accuracies.
 
 The numbers are accuracies of ridge regressions of each factor on the features, of 4,096 test examples, fitted on 4,096
-others; the pictures of training, fit and test are different ones. Chance is 0.2, of the synergy 0.5. Raw is the mean of
-blocks of 2 x 2 pixels."""
-
+others; training, fit and test have different pictures. Chance is 0.2, of the synergy 0.5. Raw is the mean of blocks of
+2 x 2 pixels."""
 _FACTORS = ("shared", "unique1", "unique2", "unique3", "synergy")
 
 

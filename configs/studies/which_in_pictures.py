@@ -19,17 +19,15 @@ from mvcl.studies import Cell, Measure, Study
 
 _ABOUT = """\
 A picture of 16 x 16 pixels shows one object on grey, with noise: a disc, square, triangle or cross (2 bits) of one of
-four hues (2 bits), left or right and up or down (2 bits), small or large (1 bit). The place of an object varies by 5%
-of the picture about those of its level and its size by 5%, in every picture anew. The views of an example share either
-shape and size, or colour and position, and each view has the other factors for itself: so every factor is shared in
-one kind of views and private in the other.
+four hues (2 bits), left or right and up or down (2 bits), small or large (1 bit). Its place and size vary by 5% about
+those of their level in every picture anew. The views of an example share either shape and size, or colour and position,
+and each view has the other factors for itself: so every factor is shared in one kind of views and private in the other.
 
 Each view has an encoder, an MLP of the pixels with 64 hidden units to 12 numbers. Steps, batches, the choice of options
 by other networks and the probes are those of `which_objective`, but for 400 steps. "untrained" and "supervised" (each
-picture's own bits) are the baselines; pixels themselves are too many for the probes.
-
-`shared` and `unique` are test R² of ridge regressions on the embeddings of all views together, the means over the
-bits; shape to size the same of each factor."""
+picture's own bits) are the baselines; pixels themselves are too many for the probes. `shared` and `unique` are test R²
+of ridge regressions on the embeddings of all views together, the means over the bits; shape to size the same of each
+factor."""
 
 PAIRS = "all_pairs(info_nce)"
 _OF_PAIRS = (PAIRS, "all_pairs(siglip)", "all_pairs(vicreg)", "all_pairs(barlow_twins)")

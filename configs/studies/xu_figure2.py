@@ -17,19 +17,18 @@ from mvcl.training import Config
 
 Two = tuple[int, int]
 _SEM, _PLAIN = "SEM", "InfoNCE without W and R"
-_ABOUT = """\
+_ABOUT = f"""\
 Figure 2: (a) autoencoders alone are trained on all views; K-means clusters the hidden features of each view. (b), (c)
-InfoNCE compares the worst view of (a) with the best, after the same reconstruction, without weights and without further
-reconstruction. The paper shows curves without numbers, of which the text names one: the cosine of the two views
-converges to 1.0. Figure 5: SEM, four rounds of 100 epochs on Caltech; the released code sets 4 rounds and then 3. Views
-4 and 5 are of high quality, view 1 of low. The paper has one run, shown as curves without numbers; the row without W
-and R is the comparison with its Figure 2, which has two views only.
+InfoNCE compares the worst view of (a) with the best, after the same reconstruction, without weights and further
+reconstruction. Of the curves the text names one number: the cosine of the two views converges to 1.0. Figure 5: SEM,
+four rounds of 100 epochs on Caltech; the released code sets 4 rounds and then 3. Views 4 and 5 are of high quality,
+view 1 of low. The paper has one run; the row without W and R is the comparison with its Figure 2, of two views only.
 
 "Before" is after the reconstruction, "after" the end of training, both of the hidden features H: before the contrast Z
 is a random projection of H. The released code prints H before and Z after. The weight of a pair is its mean over the
 rounds, the gap the least difference of the two pairs' weights over the rounds. The part of a loss that is left is the
 mean over training of the fall that is still ahead, 1 at the start: it is smaller for the pair whose loss falls earlier.
-[The paper's page](../papers/xu.md) has the origin of every setting."""
+{_sem.PAGE}"""
 _SMALL = f"""
 
 **Small scale.** handwritten.mat, which is not from the paper, with {_sem.NETWORKS}.

@@ -38,9 +38,8 @@ _ROWS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 _MARGIN = 5.0  # points of accuracy that count as sensitive; the paper names none
 _ABOUT = f"""\
 The pair loss is InfoNCE, the weights are CMI's, the reconstruction is that of plain autoencoders and λ = 1, but for the
-part that a row names. Without weights every pair of views has the weight 1. Without reconstruction nothing is
-reconstructed after the pre-training, which is that of plain autoencoders there; whether the paper's row has the
-pre-training is not said. λ is the weight of the reconstruction; the clusters are those of single views, for the CMI
+part that a row names. Without weights every pair of views has the weight 1. Without reconstruction there is that of the
+pre-training, by plain autoencoders, alone; whether the paper's row has it is not said. λ is the weight of the reconstruction; the clusters are those of single views, for the CMI
 weights, where all views together have K, the number of classes; K/2 is rounded down, as in the released code. K-means
 on the embeddings of all views side by side.
 
