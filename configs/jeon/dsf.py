@@ -103,12 +103,7 @@ def cifar10() -> Config:
     Paper (Table 1, DSF for 250 epochs): linear 91.21 %, k-NN 90.04 %.
     """
     return Config(
-        data=data.Tfds(  # paper, 5.1
-            name="cifar10",  # paper, 5.1
-            train_split="train",  # paper, 5.1
-            test_split="test",  # paper, 5.1
-            classes=(),  # paper, 5.1: all
-        ),
+        data=data.Tfds(name="cifar10", train_split="train", test_split="test", classes=()),  # paper, 5.1
         views=Views(
             k=8,  # paper, Table 1
             policy=augment.dsf(image_size=32),  # released, train_moco_cifar_multiview.py; paper: the list

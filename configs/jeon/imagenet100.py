@@ -76,17 +76,6 @@ def _policies(
     return (first,) * (k // 2) + (second,) * (k // 2)  # released, main_mocov3*.py
 
 
-def _randaugment(image_size: int = 224) -> augment.Policy:  # released, main_mocov3_multiview.py
-    """The paper's policy, with the crops and the jitter of the released code for ImageNet-100."""
-    return augment.dsf(  # paper, 5.1, the list; released, train_moco_cifar_multiview.py, the strengths
-        image_size=image_size,
-        crop_scale=(0.08, 1.0),  # released, main_mocov3_multiview.py
-        saturation=0.2,  # released, main_mocov3_multiview.py
-        mean=augment.IMAGENET_MEAN,  # released, main_mocov3_multiview.py
-        std=augment.IMAGENET_STD,  # released, main_mocov3_multiview.py
-    )
-
-
 def _moco_v3(head: models.MLPHead) -> methods.MocoV3:
     return methods.MocoV3(  # paper, 5.1
         momentum=0.99,  # paper, 5.6
@@ -164,7 +153,14 @@ def dsf() -> Config:
 def randaugment() -> Config:
     """ImageNet-100 with the paper's list of augmentations, the same for all views: RandAugment, jitter, blur, flip."""
     config = dsf()
-    views = dataclasses.replace(config.views, policy=_randaugment(), policies=())
+    policy = augment.dsf(  # paper, 5.1, the list; released, train_moco_cifar_multiview.py, the strengths
+        image_size=224,  # released, main_mocov3_multiview.py
+        crop_scale=(0.08, 1.0),  # released, main_mocov3_multiview.py
+        saturation=0.2,  # released, main_mocov3_multiview.py
+        mean=augment.IMAGENET_MEAN,  # released, main_mocov3_multiview.py
+        std=augment.IMAGENET_STD,  # released, main_mocov3_multiview.py
+    )
+    views = dataclasses.replace(config.views, policy=policy, policies=())
     return dataclasses.replace(config, views=views)
 
 

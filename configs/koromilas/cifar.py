@@ -62,41 +62,13 @@ def _encoder(stem: Literal["imagenet", "cifar"], stem_initial: Literal["same", "
     )
 
 
-def _evaluation() -> evaluation.Classification:
-    """k-NN and the linear layer, of SGD with linear decay."""
-    return evaluation.Classification(  # paper, Tables II and III
-        features="encoder",  # released, models/ssl.py, of the probe; of the k-NN ours
-        knn_head=True,  # ours: V-A2 does not say of which output the k-NN is
-        knn_k=200,  # paper, V-A2
-        knn_temperature=0.07,  # ours: that of the paper's reference [40]
-        labels_per_class=(5, 10),  # ours: not in the paper
-        draws=10,  # ours: not in the paper
-        linear=evaluation.LinearProbe(  # paper, E
-            learning_rates=(0.1,),  # paper, E
-            reference_batch=None,  # paper, E
-            batch_size=1024,  # released, configs/cifar_eval.yaml
-            epochs=200,  # paper, E; V-A1 100
-            momentum=0.9,  # released, configs/cifar_eval.yaml
-            weight_decay=1e-4,  # released, configs/cifar_eval.yaml
-            decay="linear",  # released, configs/cifar_eval.yaml
-            augment=True,  # released, configs/cifar_eval.yaml
-            crop_padding=4,  # released, configs/cifar_eval.yaml
-        ),
-    )
-
-
 def cifar10() -> Config:
     """CIFAR-10.
 
     Paper (Table II, linear probe): MV-DHEL 87.4 % with 2 views and 89.5 % with 4; the best baseline 86.0 % and 88.7 %.
     """
     return Config(
-        data=data.Tfds(  # ours
-            name="cifar10",  # paper, V-A
-            train_split="train",  # paper, V-A
-            test_split="test",  # paper, V-A
-            classes=(),  # paper, V-A: all
-        ),
+        data=data.Tfds(name="cifar10", train_split="train", test_split="test", classes=()),  # paper, V-A
         views=Views(
             k=4,  # paper, Table II
             strategy="growing",  # paper, V-A; released, --batch_size counts images
@@ -115,11 +87,7 @@ def cifar10() -> Config:
         ),
         head=models.koromilas_head(),  # released, models/encoder.py; to 128: paper, V-C2
         method=methods.Simclr(),  # paper, V
-        objective=partial(  # paper, Eq. 12
-            losses.mv_dhel,
-            temperature=0.5,  # paper, E
-            energy_weight=1.0,  # paper, Eq. 12
-        ),
+        objective=partial(losses.mv_dhel, temperature=0.5, energy_weight=1.0),  # paper, Eq. 12 and App. E
         optimizer=Sgd(  # paper, E
             learning_rate=1.0,  # paper, E
             scaling="linear",  # paper, E
@@ -130,13 +98,27 @@ def cifar10() -> Config:
             decays="matrices",  # ours; released, train.py, all but names with "bn": norms of shortcuts too
             warmup_share=0.01,  # released, configs/cifar_train_epochs200_bs256_05.yaml
         ),
-        train=Train(
-            epochs=200,  # paper, E
-            batch_size=256,  # paper, E
-            precision="float32",  # released, train.py: no autocast
-        ),
+        train=Train(epochs=200, batch_size=256, precision="float32"),  # paper, E; float32: released, train.py
         checkpoint=Checkpoint(every_steps=1000),
-        evaluation=_evaluation(),
+        evaluation=evaluation.Classification(  # paper, Tables II and III
+            features="encoder",  # released, models/ssl.py, of the probe; of the k-NN ours
+            knn_head=True,  # ours: V-A2 does not say of which output the k-NN is
+            knn_k=200,  # paper, V-A2
+            knn_temperature=0.07,  # ours: that of the paper's reference [40]
+            labels_per_class=(5, 10),  # ours: not in the paper
+            draws=10,  # ours: not in the paper
+            linear=evaluation.LinearProbe(  # paper, E
+                learning_rates=(0.1,),  # paper, E
+                reference_batch=None,  # paper, E
+                batch_size=1024,  # released, configs/cifar_eval.yaml
+                epochs=200,  # paper, E; V-A1 100
+                momentum=0.9,  # released, configs/cifar_eval.yaml
+                weight_decay=1e-4,  # released, configs/cifar_eval.yaml
+                decay="linear",  # released, configs/cifar_eval.yaml
+                augment=True,  # released, configs/cifar_eval.yaml
+                crop_padding=4,  # released, configs/cifar_eval.yaml
+            ),
+        ),
     )
 
 

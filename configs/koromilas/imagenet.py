@@ -96,11 +96,7 @@ def imagenet100() -> Config:
             test_split="validation",  # paper, V-A
             classes=("imagenet100",),  # ours: the list of Tian et al. 2020
         ),
-        views=Views(
-            k=4,  # paper, Table II
-            strategy="growing",  # paper, V-A; released, --batch_size counts images
-            policy=_policy(),
-        ),
+        views=Views(k=4, strategy="growing", policy=_policy()),  # paper, Table II and V-A, and released
         encoder=models.ResNet(  # paper, E
             depth=50,  # paper, E
             stem="imagenet",  # released, models/encoder.py
@@ -113,11 +109,7 @@ def imagenet100() -> Config:
         ),
         head=models.koromilas_head(),  # released, models/encoder.py; to 128: paper, V-C2
         method=methods.Simclr(),  # paper, V
-        objective=partial(  # paper, Eq. 12
-            losses.mv_dhel,
-            temperature=0.5,  # paper, E
-            energy_weight=1.0,  # paper, Eq. 12
-        ),
+        objective=partial(losses.mv_dhel, temperature=0.5, energy_weight=1.0),  # paper, Eq. 12 and App. E
         optimizer=_sgd(learning_rate=1.4, reference_batch=256),  # paper, E
         train=Train(
             epochs=200,  # paper, E

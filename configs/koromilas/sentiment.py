@@ -38,23 +38,11 @@ def mosei() -> Config:
     0.713; PVC 74.3 %, 0.755; supervised 82.9 %, 0.587.
     """
     return Config(
-        data=data.Sentiment(  # paper, V-B
-            dataset="mosei",  # paper, V-B
-            standardize=True,  # ours
-        ),
+        data=data.Sentiment(dataset="mosei", standardize=True),  # paper, V-B; standardize: ours
         views=Views(k=3, strategy="growing"),  # paper, V-B; the strategy: ours
-        encoder=models.Transformer(  # paper, E
-            width=128,  # ours
-            depth=3,  # paper, E
-            heads=4,  # ours
-            dropout=0.1,  # ours
-        ),
+        encoder=models.Transformer(width=128, depth=3, heads=4, dropout=0.1),  # depth: paper, E; others: ours
         head=models.koromilas_head(),  # ours: the head of the paper's images
-        objective=partial(  # paper, Table IV
-            losses.mv_dhel,
-            temperature=0.5,  # ours
-            energy_weight=1.0,  # paper, Eq. 12
-        ),
+        objective=partial(losses.mv_dhel, temperature=0.5, energy_weight=1.0),  # paper, Eq. 12; 0.5: ours
         method=methods.MultiEncoder(encoders=()),  # paper, E: the same for each modality
         optimizer=AdamW(  # paper, E
             learning_rate=5e-5,  # ours: the middle of the paper's {1e-5, 5e-5, 1e-4}, E

@@ -117,11 +117,7 @@ def infonce_released() -> Config:
         real,
         encoder=dataclasses.replace(real.encoder, init="torch"),  # released, src/models.py
         head=dataclasses.replace(real.head, init="torch"),  # released, src/multiview.py
-        objective=losses.all_pairs(  # released, src/losses.py: --loss contrastive
-            pair,
-            pairs="unordered",  # released, src/losses.py
-            reduction="mean",  # released, src/losses.py
-        ),
+        objective=losses.all_pairs(pair, pairs="unordered", reduction="mean"),  # released, src/losses.py
         optimizer=dataclasses.replace(real.optimizer, decays="all"),  # released, main.py
         train=dataclasses.replace(real.train, batch_size=64),  # paper, 4.3
         evaluation=dataclasses.replace(_evaluation(), draws=1, valid_seed=0),  # released, src/eegdataset.py

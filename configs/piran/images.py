@@ -88,11 +88,7 @@ def imagenet1k() -> Config:
             test_split="validation",  # paper, 4.1
             classes=(),  # paper, 4.1: all
         ),
-        views=Views(
-            k=4,  # paper, 4.1
-            policies=(first, second, third, first),  # paper, A, Pseudocode 1
-            strategy="growing",  # paper, 4.1: 64 examples on a GPU for every k
-        ),
+        views=Views(k=4, policies=(first, second, third, first), strategy="growing"),  # paper, 4.1 and A
         encoder=_VIT,
         head=models.piran_head(),  # paper, A, Table A1; no norm at its end: ours
         objective=_m3g(epsilon=0.2),  # paper, 4.1
@@ -148,18 +144,9 @@ def domainnet() -> Config:
             classes=(),  # paper, 4.2: all
             classes_per_draw=16,  # paper, 4.2
         ),
-        views=Views(
-            k=5,  # paper, 4.2
-            policy=augment.simclr(),  # paper, A, Pseudocode 1
-            strategy="growing",  # paper, 4.2: 16 examples on a GPU
-        ),
+        views=Views(k=5, policy=augment.simclr(), strategy="growing"),  # paper, 4.2 and A, Pseudocode 1
         objective=_m3g(epsilon=0.05),  # paper, 4.2
-        train=dataclasses.replace(
-            real.train,
-            batch_size=512,  # paper, 4.2
-            group=16,  # paper, 4.2: the examples of a GPU
-            evaluate_every=0,
-        ),
+        train=dataclasses.replace(real.train, batch_size=512, group=16, evaluate_every=0),  # paper, 4.2
         evaluation=evaluation.Domains(  # paper, B
             features="encoder",  # paper, B
             choose="seen",  # ours: the paper does not say on which images the learning rate is chosen

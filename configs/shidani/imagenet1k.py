@@ -107,12 +107,7 @@ def growing_batch() -> Config:
             clip=False,  # ours
             warmup_epochs=10,  # paper, F.1, Table 1
         ),
-        train=Train(
-            epochs=128,  # paper, 3.2
-            batch_size=4096,  # paper, 3.2
-            precision="bfloat16",  # paper, F.1, Table 1
-            threads=16,
-        ),
+        train=Train(epochs=128, batch_size=4096, precision="bfloat16", threads=16),  # paper, 3.2 and F.1
         checkpoint=Checkpoint(every_steps=500),
         evaluation=evaluation.Classification(  # ours
             features="encoder",  # ours

@@ -113,16 +113,3 @@ def gain_claim(first: str, others: Names, measure: str, source: str, where: Fact
     than = _rows.levels("objective", (name for name in others if name != first))
     text = f"{first} gains most from more views{on(where)}"
     return Above(text, source, measure, {**where, "objective": first}, than, "k", ks)
-
-
-def fixed_views(config: Config, budget: int) -> dict[str, Any]:
-    """Changes: so many views in a batch, and the learning rate of that batch (appendix E), whatever k is."""
-    optimizer = config.optimizer
-    scale = budget / optimizer.reference_batch if optimizer.reference_batch else 1.0
-    return {
-        "views.strategy": "fixed",
-        "views.reference_views": 1,
-        "train.batch_size": budget,
-        "optimizer.learning_rate": scale * optimizer.learning_rate,
-        "optimizer.reference_batch": None,
-    }

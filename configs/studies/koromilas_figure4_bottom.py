@@ -13,7 +13,7 @@ import _koromilas
 import _rows
 from _koromilas import ALL, DHEL, INFO_NCE
 
-from mvcl.studies import SEEDS, Claim, Study, changed, trained
+from mvcl.studies import SEEDS, Claim, Study, trained
 
 _ABOUT = """\
 A batch has a fixed number of views, so that more views of an image leave fewer images: n = {budget} / k, rounded down.
@@ -39,8 +39,15 @@ def paper(seeds: int = 1, *, budget: int = 256, equal: Literal["epochs", "update
     cells, claims, ks = [], list[Claim](), range(2, 9)
     for data, base in _koromilas.images("CIFAR-10", "CIFAR-100").items():
         for factors in _rows.grid(data=[data], objective=ALL, k=ks):
-            config = changed(base(factors["k"]), _koromilas.fixed_views(base(factors["k"]), budget))
-            changes = {"objective": _koromilas.objectives()[factors["objective"]]}
+            config = base(factors["k"])
+            optimizer = config.optimizer  # one rate whatever k is, that of the batch (appendix E)
+            rate = optimizer.learning_rate * budget / optimizer.reference_batch
+            changes: dict[str, Any] = {"views.strategy": "fixed", "views.reference_views": 1}
+            changes |= {"optimizer.learning_rate": rate, "optimizer.reference_batch": None}
+            changes |= {
+                "train.batch_size": budget,
+                "objective": _koromilas.objectives()[factors["objective"]],
+            }
             changes |= {"train.steps": 39_062} if equal == "updates" else {}
             cells.append(trained(factors, config, changes))
         claims += _claims(ALL, ks, "linear, SGD", {"data": data})

@@ -41,7 +41,7 @@ the geometric one. And it subtracts log(k), k the instances, where the mean over
 negatives, and they are correlated. Two equally likely classes, every view its class: the information is log 2 =
 0.6931 for any M, while the printed bound is 0.5493 at (K, M) = (2, 2), 1.0986 at (2, 8), 0.9301 at (4, 8), 0.6952 at
 (5, 2), 0.6992 at (64, 8) and 0.6935 at (1024, 8); groups contrasted give 0.3466, 0.3466, 0.5411, 0.5770, 0.6853 and
-0.6927 (`two_classes` in `configs/studies/_gaussian.py`). `mvcl study shidani_fixed_batch` has small K.
+0.6927 (`two_classes` in `tests/studies/test_gaussian.py`). `mvcl study shidani_fixed_batch` has small K.
 
 **Differences from the paper.** Network, optimiser, K, M, epochs and number of runs are the paper's. Chosen here: both
 deviations of the model, the temperature, an epoch of 20 new batches and a cosine decay of the learning rate to 0, so
