@@ -192,6 +192,20 @@ def not_above(what: str, source: str, gap: str) -> Claim:
 
 
 FLAT = Measure("gain of the last third", label="loss gained in the last third", digits=4, better="")
+_MEASURES = (
+    Measure("gap", label="gap, self-normalised", digits=4, better="lower"),
+    Measure("gap, Eq. 7", digits=4, better="lower"),
+    Measure("bound", label="printed bound", digits=4, better=""),
+    Measure("bound, Eq. 5", digits=4),
+    Measure("E' e^F", digits=4, better=""),
+    Measure("ratio", label="truth / bound", digits=4, better=""),
+    Measure("loss", digits=4, better=""),
+    Measure("information", label="true information", digits=4, better=""),
+    Measure("valid", label="bound that holds", digits=4),
+    Measure("two sets", label="half; half, bound that holds", digits=4),
+    FLAT,
+)
+MEASURES = {measure.name: measure for measure in _MEASURES}
 
 
 def flat() -> Claim:

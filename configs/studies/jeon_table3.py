@@ -41,11 +41,9 @@ _FORMS: Mapping[str, Mapping[str, Any]] = {
 _PRINTED = {0.8: (91.2, 92.0), 0.9: (91.3, 92.3), 1.0: (91.8, 92.5), 1.1: (91.4, 92.0)}
 _CURVES = [Measure(f"R, {when}", digits=3, better="") for when in _jeon.WHEN]
 _CURVES += [*(Measure(f"kappa, {when}", digits=2, better="") for when in _jeon.WHEN), *_jeon.MARGINS]
-_SAME: Any = {
-    "title": "Jeon 2025, Table 3 and Figures 5 and 6: DSF by temperature, and its similarities in training",
-    "reference": {"form": _PAPERS, "temperature": 1.0},
-    "along": "temperature",
-}
+_TITLE = "Jeon 2025, Table 3 and Figures 5 and 6: DSF by temperature, and its similarities in training"
+_REFERENCE = {"form": _PAPERS, "temperature": 1.0}
+_SAME: Any = {"title": _TITLE, "reference": _REFERENCE, "along": "temperature"}
 
 
 def paper(seeds: int = 1, *, recipe: _jeon.Recipe = "released") -> Study:

@@ -28,8 +28,9 @@ _PRINTED = {
     "CIFAR-100": (62.43, 62.78, 62.73),
     "ImageNet-100": (77.32, 77.38, 77.23),
 }
+_TITLE = "Koromilas 2025, Fig. 4 (top) and Table V: accuracy at 4 views by images in a batch"
 _SAME: Any = {
-    "title": "Koromilas 2025, Fig. 4 (top) and Table V: accuracy at 4 views by images in a batch",
+    "title": _TITLE,
     "unequal": "The batch is what is varied.",
     "columns": "batch",
     "along": "batch",

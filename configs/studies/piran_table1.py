@@ -53,11 +53,8 @@ _PRINTED = {  # of the methods, and of c_csd
 _DEVIATIONS = {2: (0.14, 0.14, 0.16, 0.16, 0.48), 3: (0.16, 0.09, 0.13, 0.10, 0.12)}
 _DEVIATIONS |= {4: (0.18, 0.10, 0.09, 0.16, 0.11)}
 Ints, Floats = Sequence[int], Sequence[float]
-_SAME: Any = {
-    "title": "Piran 2024, Tables 1 and 4 and Figure 3: accuracy by method, cost, epsilon and number of views",
-    "reference": {"method": M3G},
-    "along": "k",
-}
+_TITLE = "Piran 2024, Tables 1 and 4 and Figure 3: accuracy by method, cost, epsilon and number of views"
+_SAME: Any = {"title": _TITLE, "reference": {"method": M3G}, "along": "k"}
 
 
 def paper(seeds: int = 5) -> Study:

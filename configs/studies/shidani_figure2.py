@@ -9,7 +9,7 @@ import _gaussian
 import _rows
 from _gaussian import ARITHMETIC, GEOMETRIC, MULTI_CROP
 
-from mvcl.studies import SEEDS, Claim, Measure, Study, Trend
+from mvcl.studies import SEEDS, Claim, Study, Trend
 
 _ABOUT = """\
 Each instance has M views x = c + noise, c ~ N(0, 1), noise ~ N(0, 0.5²). An MLP 1-32-32 with GELU embeds a view; unit
@@ -52,19 +52,6 @@ at M = 2 the loss is flat with a bound below the information. Training sums over
 vectors take hours on two cores; measurements do not. Networks of one M see the same data under every objective, so
 differences between objectives are paired; networks of two values of M share nothing."""
 
-MEASURES = (
-    Measure("gap", label="gap, self-normalised", digits=4, better="lower"),
-    Measure("gap, Eq. 7", digits=4, better="lower"),
-    Measure("bound", label="printed bound", digits=4, better=""),
-    Measure("bound, Eq. 5", digits=4),
-    Measure("E' e^F", digits=4, better=""),
-    Measure("ratio", label="truth / bound", digits=4, better=""),
-    Measure("loss", digits=4, better=""),
-    Measure("information", label="true information", digits=4, better=""),
-    Measure("valid", label="bound that holds", digits=4),
-    Measure("two sets", label="half; half, bound that holds", digits=4),
-    _gaussian.FLAT,
-)
 _THEOREM = dict.fromkeys((GEOMETRIC, ARITHMETIC), "; Theorem 2.3")
 
 
@@ -119,7 +106,7 @@ def _study(
         title="Shidani 2024, Figure 2: bounds on the information of a Gaussian model",
         about=about,
         cells=_gaussian.cells(names, [(m, instances) for m in views], **options),
-        measures=MEASURES,
+        measures=[*_gaussian.MEASURES.values()],
         claims=(
             *claims,
             *_rows.within(figure, "loss", (-0.02, 0.02), [(same, crops, [{"M": views[0]}])]),

@@ -26,11 +26,8 @@ strength of all other experiments, colour {colour:g} and crop 0.08, to every oth
 SimCLR, within 1 point, which is ours. One seed has no interval and decides nothing."""
 _policy = partial(augment.simclr, image_size=_bench.SIDE, blur_probability=0.0, mean=(0.0,), std=(1.0,))
 Strengths = Sequence[tuple[str, float]]
-_SAME: Any = {
-    "title": "Shidani 2024, Figure 5: augmentation strength at M = 4",
-    "along": "strength",
-    "reference": {"objective": SIMCLR},
-}
+_TITLE, _REFERENCE = "Shidani 2024, Figure 5: augmentation strength at M = 4", {"objective": SIMCLR}
+_SAME: Any = {"title": _TITLE, "along": "strength", "reference": _REFERENCE}
 
 
 def paper(seeds: int = 1) -> Study:

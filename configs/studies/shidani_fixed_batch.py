@@ -66,7 +66,7 @@ def measured(folder: Path) -> list[Values]:
 
 
 def _study(views: Mapping[int, tuple[int, ...]], about: str, cost: str, **options: Any) -> Study:
-    cells, claims = [], list[Claim]()
+    cells, claims, known = [], list[Claim](), _gaussian.MEASURES
     for b, of_batch in views.items():
         grid = {} if b > 1000 else {"grid": 0}
         batches = [(m, b // m) for m in of_batch]
@@ -86,14 +86,12 @@ def _study(views: Mapping[int, tuple[int, ...]], about: str, cost: str, **option
         about=about,
         cells=cells,
         measures=(
-            Measure("valid", label="bound that holds", digits=4),
+            known["valid"],
             Measure("limit", label="its limit", digits=4, better=""),
-            Measure("bound", label="printed bound", digits=4, better=""),
+            known["bound"],
             Measure("gap", label="its gap", digits=4, better=""),
             Measure("valid gap", label="gap of the bound that holds", digits=4, better="lower"),
-            Measure("information", label="true information", digits=4, better=""),
-            Measure("loss", digits=4, better=""),
-            _gaussian.FLAT,
+            *(known["information"], known["loss"], _gaussian.FLAT),
         ),
         claims=(
             *claims,

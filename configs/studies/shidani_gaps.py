@@ -15,7 +15,7 @@ import _rows
 import numpy as np
 
 from mvcl import metrics
-from mvcl.studies import Cell, Claim, Measure, Study, Trend, Values, Within
+from mvcl.studies import Cell, Claim, Study, Trend, Values, Within
 
 _ABOUT = """\
 A critic F2 of two views is aggregated over the n = M - 1 views other than x: F = log mean exp F2 (arithmetic, Eq. 9) or
@@ -55,13 +55,7 @@ mean has the smaller self-normalised gap always, as log mean exp F2 >= mean F2. 
 one in the Gaussian model; in the bit models the order changes with M. `mvcl study shidani_figure2` trains a critic on
 each loss."""
 
-MEASURES = (
-    Measure("gap, Eq. 7", digits=4, better="lower"),
-    Measure("gap", label="gap, self-normalised", digits=4, better="lower"),
-    Measure("bound, Eq. 5", digits=4),
-    Measure("E' e^F", digits=4, better=""),
-    Measure("information", label="true information", digits=4, better=""),
-)
+_MEASURES = ("gap, Eq. 7", "gap", "bound, Eq. 5", "E' e^F", "information")
 Mean = Literal["arithmetic", "geometric"]
 _LABELS = {"gap, Eq. 7": "gap of Eq. 7", "gap": "self-normalised gap"}
 PAIRS, BEST = "of pairs", "best of Eq. 5"
@@ -190,7 +184,7 @@ def _study(views: tuple[int, ...], draws: int, seeds: int, cost: str) -> Study:
         title="Shidani 2024, Theorems 2.3 and C.1: both gaps, computed",
         about=_ABOUT,
         cells=cells,
-        measures=MEASURES,
+        measures=[_gaussian.MEASURES[name] for name in _MEASURES],
         claims=claims,
         along="M",
         seeds=seeds,

@@ -39,9 +39,9 @@ _MARGIN = 5.0  # points of accuracy that count as sensitive; the paper names non
 _ABOUT = f"""\
 The pair loss is InfoNCE, the weights are CMI's, the reconstruction is that of plain autoencoders and λ = 1, but for the
 part that a row names. Without weights every pair of views has the weight 1. Without reconstruction there is that of the
-pre-training, by plain autoencoders, alone; whether the paper's row has it is not said. λ is the weight of the reconstruction; the clusters are those of single views, for the CMI
-weights, where all views together have K, the number of classes; K/2 is rounded down, as in the released code. K-means
-on the embeddings of all views side by side.
+pre-training, by plain autoencoders, alone; whether the paper's row has it is not said. λ is the weight of the
+reconstruction; the clusters are those of single views, for the CMI weights, where all views together have K, the number
+of classes; K/2 is rounded down, as in the released code. K-means on the embeddings of all views side by side.
 
 The text says that DAE and MAE perform better than AE; Table 4 prints DAE 1.0 below AE on CCV. That CMI "generally
 achieves the best performance" is a statement of Appendix C, on more data sets, and no claim here. Figure 6 has no
