@@ -1,7 +1,4 @@
-"""What fused views keep: CoMM, InfMasking and FactorCL on views of known factors, and what fusion does without them.
-
-Source: ours.
-"""
+"""What fused views keep: CoMM, InfMasking and FactorCL on views of known factors, and what fusion does without them."""
 
 import dataclasses
 import itertools

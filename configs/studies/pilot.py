@@ -1,7 +1,4 @@
-"""The bench of the small studies: is there room between pixels and labels, and is it told apart by 2 and 4 views?
-
-Source: ours.
-"""
+"""The bench of the small studies: is there room between pixels and labels, and is it told apart by 2 and 4 views?"""
 
 from collections.abc import Sequence
 from functools import partial
