@@ -39,12 +39,7 @@ def _sentiment(objective: losses.Loss, method: methods.MultiEncoder) -> Config:
     return Config(
         data=data.Sentiment(dataset="mosei", standardize=True),  # ours; released MOSI, MultiBench's features
         views=Views(k=3, strategy="growing"),  # released
-        encoder=models.Transformer(  # released, src/modules/encoders/transformer_model.py
-            width=300,  # released, transformer_model.py
-            depth=5,  # released, transformer_model.py
-            heads=5,  # released, transformer_model.py
-            dropout=0.1,  # released, transformer_model.py
-        ),
+        encoder=models.Transformer(width=300, depth=5, heads=5, dropout=0.1),  # released transformer_model.py
         head=models.MLPHead(  # released, scripts/multibench.sh: common_dim
             layers=1,  # released, scripts/multibench.sh
             out=256,  # released, scripts/multibench.sh: common_dim
@@ -131,14 +126,10 @@ def confu() -> Config:
 
 def _digits(real: Config, method: methods.MultiEncoder) -> Config:
     """Pixels, Fourier magnitudes and projection profiles of 1,438 digits; 359 are tested."""
+    views = ("pixels", "fourier", "profiles")  # ours
     return dataclasses.replace(
         real,
-        data=data.DigitsViews(  # ours
-            views=("pixels", "fourier", "profiles"),  # ours
-            scaling=("standard",),  # ours
-            held_out=True,  # ours
-            noise=False,  # ours
-        ),
+        data=data.DigitsViews(views=views, scaling=("standard",), held_out=True, noise=False),  # ours
         encoder=models.MLP(widths=(256, 128), norm="none", activation="relu"),  # ours
         head=models.MLPHead(layers=1, out=64, output_norm="none", init="lecun"),  # ours
         method=method,

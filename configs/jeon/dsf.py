@@ -134,11 +134,7 @@ def cifar10() -> Config:
             weight_decay=5e-4,  # released
             decays="matrices",  # ours; released, all, as in cifar10_released
         ),
-        train=Train(
-            epochs=250,  # paper, Table 1
-            batch_size=1024,  # released: 1024 x 2 and 256 x 8 views
-            precision="float32",  # released: no autocast
-        ),
+        train=Train(epochs=250, batch_size=1024, precision="float32"),  # paper, Table 1; released: 1024 x 2
         checkpoint=Checkpoint(every_steps=1000),
         evaluation=_evaluation(),
     )

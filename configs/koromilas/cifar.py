@@ -81,10 +81,7 @@ def cifar10() -> Config:
                 std=(1.0,),  # released, models/ssl.py
             ),
         ),
-        encoder=_encoder(
-            stem="cifar",  # released, models/encoder.py, for CIFAR-10; ours for CIFAR-100
-            stem_initial="same",  # ours; released, PyTorch's, of the stem of CIFAR-10
-        ),
+        encoder=_encoder(stem="cifar", stem_initial="same"),  # released, models/encoder.py; initial: ours
         head=models.koromilas_head(),  # released, models/encoder.py; to 128: paper, V-C2
         method=methods.Simclr(),  # paper, V
         objective=partial(losses.mv_dhel, temperature=0.5, energy_weight=1.0),  # paper, Eq. 12 and App. E

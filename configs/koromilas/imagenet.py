@@ -111,12 +111,7 @@ def imagenet100() -> Config:
         method=methods.Simclr(),  # paper, V
         objective=partial(losses.mv_dhel, temperature=0.5, energy_weight=1.0),  # paper, Eq. 12 and App. E
         optimizer=_sgd(learning_rate=1.4, reference_batch=256),  # paper, E
-        train=Train(
-            epochs=200,  # paper, E
-            batch_size=256,  # paper, E
-            precision="float32",  # released, train.py: no autocast
-            threads=16,
-        ),
+        train=Train(epochs=200, batch_size=256, precision="float32", threads=16),  # paper, E, and released
         checkpoint=Checkpoint(every_steps=1000),
         evaluation=_evaluation(
             learning_rate=0.5,  # paper, E

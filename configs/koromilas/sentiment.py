@@ -56,12 +56,7 @@ def mosei() -> Config:
             warmup_epochs=0.0,  # ours
             warmup_share=0.0,  # ours
         ),
-        train=Train(
-            epochs=200,  # paper, E
-            batch_size=256,  # ours
-            precision="float32",  # ours
-            evaluate_every=0,
-        ),
+        train=Train(epochs=200, batch_size=256, precision="float32", evaluate_every=0),  # paper, E; else ours
         checkpoint=Checkpoint(every_steps=500),
         evaluation=evaluation.Regression(  # paper, E
             features="encoder",  # paper, E

@@ -94,12 +94,7 @@ def get_config() -> Config:
             warmup_epochs=0.0,  # released, main.py
             warmup_share=0.0,  # released, main.py
         ),
-        train=Train(
-            epochs=10,  # paper, 4.3
-            batch_size=16,  # paper, 4.3; 64 for InfoNCE
-            precision="float32",  # released, main.py
-            evaluate_every=0,
-        ),
+        train=Train(epochs=10, batch_size=16, precision="float32", evaluate_every=0),  # paper, 4.3; released
         checkpoint=Checkpoint(every_steps=1000),
         evaluation=_evaluation(),
     )
