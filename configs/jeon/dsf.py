@@ -149,26 +149,17 @@ def _cifar10_of_cosines(objective: losses.Loss) -> Config:
 
 
 def cifar10_loss_avg() -> Config:
-    """CIFAR-10, InfoNCE averaged over the pairs of a query and a key.
-
-    Paper (Table 1, loss_avg for 250 epochs): linear 88.58 %, k-NN 88.28 %.
-    """
+    """CIFAR-10, InfoNCE averaged over the pairs of a query and a key (Table 1: linear 88.58 %, k-NN 88.28 %)."""
     return _cifar10_of_cosines(losses.cross_pairs(_info_nce()))  # paper, Algorithm 1
 
 
 def cifar10_fea_avg() -> Config:
-    """CIFAR-10, InfoNCE of the mean query and the mean key.
-
-    Paper (Table 1, fea_avg for 250 epochs): linear 88.02 %, k-NN 87.47 %.
-    """
+    """CIFAR-10, InfoNCE of the mean query and the mean key (Table 1: linear 88.02 %, k-NN 87.47 %)."""
     return _cifar10_of_cosines(losses.mean_pair(_info_nce(), renormalize=False))  # paper, Algorithm 1
 
 
 def cifar10_moco() -> Config:
-    """CIFAR-10, MoCo v2 itself: two views of four times as many images, for 800 epochs.
-
-    Paper (Table 1, MoCo for 800 epochs): linear 88.10 %, k-NN 88.44 %.
-    """
+    """CIFAR-10, MoCo v2: two views of four times as many images, 800 epochs (Table 1: linear 88.10 %, k-NN 88.44 %)."""
     config = _cifar10_of_cosines(_info_nce())
     views = dataclasses.replace(config.views, k=2)  # paper, Table 1
     train = dataclasses.replace(config.train, epochs=800)  # paper, Table 1

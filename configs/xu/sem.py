@@ -229,10 +229,7 @@ def caltech() -> Config:
 
 
 def caltech_released() -> Config:
-    """Caltech with the 3 rounds that the released code runs.
-
-    Cost: 9 minutes*; 0.118 PFLOP.
-    """
+    """Caltech with the 3 rounds that the released code runs. Cost: 9 minutes*; 0.118 PFLOP."""
     config = caltech()
     train = dataclasses.replace(config.train, epochs=400)  # released, train.py: 100, and 3 rounds of 100
     return dataclasses.replace(config, train=train)
