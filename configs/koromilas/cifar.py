@@ -42,7 +42,7 @@ Ours: not run at this length; `mvcl study pilot --scale small` trains a small ne
 
 import dataclasses
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from mvcl import augment, data, evaluation, losses, methods, models
 from mvcl.training import Checkpoint, Config, Sgd, Train, Views
@@ -124,7 +124,7 @@ def cifar100() -> Config:
 
     Paper (Table II, linear probe): MV-DHEL 59.4 % with 2 views and 62.7 % with 4; the best baseline 58.1 % and 61.1 %.
     """
-    real = cifar10()
+    real: Any = cifar10()
     return dataclasses.replace(real, data=dataclasses.replace(real.data, name="cifar100"))  # paper, V-A
 
 
@@ -161,7 +161,7 @@ get_config = cifar10
 
 def smoke() -> Config:
     """Some steps of a narrow ResNet-18 on random images; its linear probe sweeps two learning rates."""
-    real = get_config()
+    real: Any = get_config()
     linear = dataclasses.replace(
         real.evaluation.linear, learning_rates=(0.1, 0.5), reference_batch=256, batch_size=32, epochs=2
     )

@@ -27,6 +27,7 @@ Ours: not run.
 
 import dataclasses
 from functools import partial
+from typing import Any
 
 from mvcl import augment, data, evaluation, losses, methods, models
 from mvcl.training import Checkpoint, Config, Lars, Sgd, Train, Views
@@ -128,7 +129,7 @@ def imagenet1k() -> Config:
     Cost: 12,400 PFLOP; a step holds 282 GB of temporaries in float32, over all devices (docs/how_to/recipes.md).
     Paper (Table II, linear probe): MV-DHEL 61.2 % with 2 views and 62.6 % with 4; the best baseline 60.0 % and 62.4 %.
     """
-    real = imagenet100()
+    real: Any = imagenet100()
     return dataclasses.replace(
         real,
         data=dataclasses.replace(real.data, classes=()),  # paper, V-A: all
@@ -155,7 +156,7 @@ def imagenet1k() -> Config:
     )
 
 
-def _released(real: Config, learning_rate: float, **train: int) -> Config:
+def _released(real: Config, learning_rate: float, **train: Any) -> Config:
     return dataclasses.replace(
         real,
         head=dataclasses.replace(models.koromilas_head(), init="torch"),  # released, models/encoder.py
@@ -182,14 +183,15 @@ def imagenet1k_released() -> Config:
 
     What is not here is that of ImageNet-100. Cost: twice that of ImageNet-1K. Paper: as ImageNet-1K.
     """
-    real = _released(
+    released = _released(
         imagenet1k(),
         learning_rate=0.3,  # released, configs/imagenet1k_train_epochs100_bs256_01.yaml
         steps=1_000_912,  # released, configs/imagenet1k_train_epochs100_bs256_01.yaml
         batch_size=256,  # released, configs/imagenet1k_train_epochs100_bs256_01.yaml
     )
-    linear = dataclasses.replace(real.evaluation.linear, epochs=90)  # released, configs/imagenet1k_eval.yaml
-    return dataclasses.replace(real, evaluation=dataclasses.replace(real.evaluation, linear=linear))
+    probes: Any = released.evaluation
+    linear = dataclasses.replace(probes.linear, epochs=90)  # released, configs/imagenet1k_eval.yaml
+    return dataclasses.replace(released, evaluation=dataclasses.replace(probes, linear=linear))
 
 
 get_config = imagenet100
@@ -197,7 +199,7 @@ get_config = imagenet100
 
 def smoke() -> Config:
     """Some steps of a narrow ResNet-50 on random images of different sizes; the probe is small, with augmentation."""
-    real = get_config()
+    real: Any = get_config()
     linear = dataclasses.replace(
         real.evaluation.linear, learning_rates=(0.5, 0.1), reference_batch=256, batch_size=32, epochs=2
     )

@@ -23,6 +23,7 @@ Ours: not run.
 
 import dataclasses
 from functools import partial
+from typing import Any
 
 from mvcl import data, evaluation, losses, methods, models
 from mvcl.training import AdamW, Checkpoint, Config, Train, Views
@@ -106,7 +107,7 @@ def infonce_released() -> Config:
     Evaluated with one draw of labels and the same validation people in every run. Its classifier is trained with the
     encoder's dropout on; here it has features without. Paper (Table 3): 35.5, 49.3, 52.2 and 56.3 %.
     """
-    real = get_config()
+    real: Any = get_config()
     pair = partial(losses.nt_xent, temperature=0.5)  # released, src/losses.py
     return dataclasses.replace(
         real,

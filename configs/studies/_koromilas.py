@@ -51,7 +51,8 @@ NOISE = Noise(  # of one run, in points: the mean of d²/2 over four differences
     0.31, "at k = 2 pwe and PVC are one function, and Table II prints them 0.2, 0.8, 0.0 and 0.3 apart", 4
 )
 
-Names, Ints = Collection[str], Sequence[int]
+Names = Collection[str]
+Ints = Sequence[int]
 Bases = Mapping[str, Callable[[int], Config]]  # data set -> k -> config
 RELEASED = """\n
 Every run has the settings of the authors' code: the variants of the recipes that end in _released."""

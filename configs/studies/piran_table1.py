@@ -52,7 +52,8 @@ _PRINTED = {  # of the methods, and of c_csd
 }
 _DEVIATIONS = {2: (0.14, 0.14, 0.16, 0.16, 0.48), 3: (0.16, 0.09, 0.13, 0.10, 0.12)}
 _DEVIATIONS |= {4: (0.18, 0.10, 0.09, 0.16, 0.11)}
-Ints, Floats = Sequence[int], Sequence[float]
+Ints = Sequence[int]
+Floats = Sequence[float]
 _TITLE = "Piran 2024, Tables 1 and 4 and Figure 3: accuracy by method, cost, epsilon and number of views"
 _SAME: Any = {"title": _TITLE, "reference": {"method": M3G}, "along": "k"}
 

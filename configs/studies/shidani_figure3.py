@@ -43,7 +43,8 @@ M = 8 at {_FEW} images and {_LENGTHS[0]} epochs against SimCLR at {_bench.BATCH}
 quarter of the batch and an eighth of the epochs, half of the compute (in the paper a sixteenth, an eighth and half).
 Temperature 0.5, the bench's, in place of 0.1."""
 _SPENT = (Measure("updates", digits=0, better=""), Measure("relative compute", digits=2, better=""))
-Ints, Names = Sequence[int], Sequence[str]
+Ints = Sequence[int]
+Names = Sequence[str]
 _SIMCLR = {"objective": SIMCLR, "batch": "growing", "M": 2}
 _SAME: Any = {
     "title": "Shidani 2024, Figures 3, 6 and 7: accuracy by epochs, relative compute and number of views",
