@@ -140,9 +140,8 @@ def handwritten() -> Config:
     The released code (3 seeds, docs/how_to/sem.md): ACC 82.6 ± 0.3 %, NMI 82.3 ± 0.4 %, and after round 1 85.3 ± 1.1 %,
     86.9 ± 0.3 %. `mvcl study control_sem_training --scale paper --data handwritten.mat` trains its parts.
     """
-    source = dataclasses.replace(
-        _TABLES, path="handwritten.mat", scaling=("minmax",)
-    )  # released, dataloader.py
+    path = "handwritten.mat"  # released, dataloader.py
+    source = dataclasses.replace(_TABLES, path=path, scaling=("minmax",))  # released, dataloader.py
     return dataclasses.replace(tables(), data=source)
 
 
