@@ -163,21 +163,18 @@ def work(out: str, names: list[str]) -> None:
 
 def markdown(rows: dict[str, dict[str, float | None]], earlier: str) -> str:
     """The table, with the rows of an earlier page for objectives that were not computed again."""
-    every = {
-        name: cells.split(" | ") for name, cells in re.findall(r"^\| `(.*?)` \| (.*) \|$", earlier, re.M)
-    }
+    written = re.findall(r"^\| `(.*?)` \| (.*) \|$", earlier, re.M)
+    every = {name: cells.split(" | ") for name, cells in written}
     for name, row in rows.items():
         every[name] = ["no such option" if row[c] is None else f"{row[c]:.0e}" for c in COLUMNS]
-    return table(
-        ["objective", *COLUMNS], [[f"`{name}`", *every[name]] for name in OBJECTIVES if name in every]
-    )
+    cells = [[f"`{name}`", *every[name]] for name in OBJECTIVES if name in every]
+    return table(["objective", *COLUMNS], cells)
 
 
 def main() -> None:
     parser = parser_of(__doc__)
-    parser.add_argument(
-        "--write", type=Path, help="page; keeps the rows of objectives that --only leaves out"
-    )
+    keeps = "page; keeps the rows of objectives that --only leaves out"
+    parser.add_argument("--write", type=Path, help=keeps)
     parser.add_argument("--only", nargs="*", default=list(OBJECTIVES), choices=list(OBJECTIVES))
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

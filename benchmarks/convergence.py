@@ -72,9 +72,8 @@ def otts(tensor: jax.Array, epsilon: jax.Array) -> mmsinkhorn.MMSinkhornOutput:
 
 
 def main() -> None:
-    print(
-        "data              k  epsilon   spread  status          passes   error  gap/eps | ott's   error  gap/eps"
-    )
+    print("data              k  epsilon   spread  status          passes", end="   ")
+    print("error  gap/eps | ott's   error  gap/eps")
     found: dict[float, list[tuple[bool, bool, int, int]]] = {}
     for name, k, relative, geometry, epsilon, spread in problems():
         out = SOLVER.solve(Problem(geometry, epsilon=epsilon))

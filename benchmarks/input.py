@@ -176,9 +176,8 @@ def main() -> None:
     parser.add_argument("--torch", metavar="PYTHON", help="has torchvision and tensorflow")
     parser.add_argument("--only", nargs="+", default=[*OURS, *OTHERS], metavar="ROW")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument(
-        "--cpu", action="store_true", help="CPU seconds of one core, where other programs run"
-    )
+    alone = "CPU seconds of one core, where other programs run"
+    parser.add_argument("--cpu", action="store_true", help=alone)
     parser.add_argument("--tflops", type=float, default=989.0, help="peak of a device")
     parser.add_argument("--share", type=float, default=0.3, help="of the peak that a step reaches")
     parser.add_argument("--gflops", type=float, default=24.6, help="of a view, forward and backward")
@@ -186,9 +185,8 @@ def main() -> None:
     pythons = dict.fromkeys(OURS, sys.executable) | dict.fromkeys(OTHERS, options.torch)
     rows = {row: pythons[row] for row in options.only if pythons[row]}
     needed = 1000 * options.share * options.tflops / options.gflops
-    print(
-        f"{options.share:.0%} of {options.tflops:g} TFLOP/s are {needed:,.0f} views of {options.gflops:g} GFLOP/s"
-    )
+    share = f"{options.share:.0%} of {options.tflops:g} TFLOP/s"
+    print(f"{share} are {needed:,.0f} views of {options.gflops:g} GFLOP/s")
     head = ["images/s at k =", *map(str, VIEWS), "views/s at 8", "time at 8 / 2", "cores for the device"]
     for cores in (1,) if options.cpu else (1, 2):
         found = measured(rows, cores, options.rounds, "process_time" if options.cpu else "perf_counter")

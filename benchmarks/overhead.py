@@ -56,11 +56,7 @@ PLAIN: dict[str, losses.Loss] = {
     "mv_dhel": losses.mv_dhel,
     "m3g": m3g,
 }
-STUDENT_TEACHER: dict[str, losses.Loss] = {
-    "all_pairs(info_nce)": losses.all_pairs(losses.info_nce),
-    "m3g": m3g,
-    "m3g one by one": one_by_one,
-}
+STUDENT_TEACHER = {of: PLAIN[of] for of in ("all_pairs(info_nce)", "m3g")} | {"m3g one by one": one_by_one}
 TEACHER = methods.StudentTeacher(predictor=models.MLPHead())
 METHODS: tuple[tuple[str, methods.Method, dict[str, losses.Loss]], ...] = (
     ("one network", methods.Simclr(), PLAIN),
@@ -156,9 +152,8 @@ def convolutions(torch: str | None, turns: int, wall: bool, chosen: list[str]) -
 
     rows = [("layer", "x".join(map(str, sizes)), sizes) for sizes in LAYERS]
     rows += [("network", name, sizes) for name, sizes in NETWORKS.items()]
-    print(
-        "| images x side x channels x features x kernel x stride | ours | PyTorch | channels last | ours / best |"
-    )
+    sizes_of = "images x side x channels x features x kernel x stride"
+    print(f"| {sizes_of} | ours | PyTorch | channels last | ours / best |")
     print("| --- | ---: | ---: | ---: | ---: |", flush=True)
     for kind, name, sizes in rows:
         if not any(part in name for part in chosen):
@@ -176,17 +171,14 @@ def convolutions(torch: str | None, turns: int, wall: bool, chosen: list[str]) -
 
 def main() -> None:
     parser = parser_of(__doc__)
-    parser.add_argument("--only", nargs="+", type=size, default=SIZES, metavar="n,k", help="sizes to run")
-    parser.add_argument("--seconds", type=float, default=30.0, help="time for the turns of one size")
-    parser.add_argument(
-        "--convolutions", action="store_true", help="the table of convolutions in place of all"
-    )
-    parser.add_argument(
-        "--torch", metavar="PYTHON", help="with --convolutions, an interpreter that has torch"
-    )
-    parser.add_argument("--rows", nargs="+", default=[""], help="with --convolutions, parts of names")
-    parser.add_argument("--turns", type=int, default=5, help="with --convolutions")
-    parser.add_argument("--wall", action="store_true", help="with --convolutions, seconds of a clock")
+    add = parser.add_argument
+    add("--only", nargs="+", type=size, default=SIZES, metavar="n,k", help="sizes to run")
+    add("--seconds", type=float, default=30.0, help="time for the turns of one size")
+    add("--convolutions", action="store_true", help="the table of convolutions in place of all")
+    add("--torch", metavar="PYTHON", help="with --convolutions, an interpreter that has torch")
+    add("--rows", nargs="+", default=[""], help="with --convolutions, parts of names")
+    add("--turns", type=int, default=5, help="with --convolutions")
+    add("--wall", action="store_true", help="with --convolutions, seconds of a clock")
     arguments = parser.parse_args()
     if arguments.convolutions:
         cli.keep_freed_memory()

@@ -90,9 +90,8 @@ class Memory:
         cells += [gigabytes(size) for size in (first.parameters, first.optimizer, first.batch)]
         extra = [model.on(1).flops / first.flops for policy, model in found.items() if policy != "none"]
         cells.append(" / ".join(f"{factor:.2f}" for factor in extra))
-        cells += [
-            " / ".join(gigabytes(total(model, devices)) for model in found.values()) for devices in DEVICES
-        ]
+        of_devices = [[total(model, devices) for model in found.values()] for devices in DEVICES]
+        cells += [" / ".join(map(gigabytes, totals)) for totals in of_devices]
         for capacity in _memory.CAPACITIES.values():
             least = [_memory.fewest(model, capacity) for model in found.values()]
             cells.append(" / ".join("–" if number is None else str(number) for number in least))
@@ -140,13 +139,10 @@ def sources() -> dict[str, str]:
 def main() -> None:
     """Estimate each recipe and print or write the tables, after each row of memory."""
     parser = parser_of(__doc__)
-    parser.add_argument("--write", type=Path, help="file for the tables")
-    parser.add_argument(
-        "--only", default="", help="recipes that begin so; the other rows are read from --write"
-    )
-    parser.add_argument(
-        "--memory", action="store_true", help="only rows of memory, those that --write has not"
-    )
+    add = parser.add_argument
+    add("--write", type=Path, help="file for the tables")
+    add("--only", default="", help="recipes that begin so; the other rows are read from --write")
+    add("--memory", action="store_true", help="only rows of memory, those that --write has not")
     options = parser.parse_args()
     training.compilation_cache()
     recipes = sources()

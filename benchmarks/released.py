@@ -158,13 +158,11 @@ def values(torch: Torch) -> list[list[str]]:
         found = torch.ask(case.released, z)
         code = "no option"
         if case.code is not None:
-            code = (
-                f"{value_of(case.objective, case.code, case.prepared(z)):.6f} ({written(case.code)}{case.of})"
-            )
+            ours = value_of(case.objective, case.code, case.prepared(z))
+            code = f"{ours:.6f} ({written(case.code)}{case.of})"
         paper = f"{value_of(case.objective, case.paper, z):.6f} ({written(case.paper)})"
-        rows.append(
-            [f"`{case.objective}`", case.what, paper, code, f"{found['value']:.6f}" if found else "-"]
-        )
+        released = f"{found['value']:.6f}" if found else "-"
+        rows.append([f"`{case.objective}`", case.what, paper, code, released])
     return rows
 
 
@@ -210,9 +208,8 @@ def comparisons(torch: Torch) -> dict[str, str]:
     at_edges = []
     for name, (what, z) in edges().items():
         found = torch.ask(name, z)
-        at_edges.append(
-            [f"`{name}`", what, largest(gradient_of(name, z)), largest(found and found["gradient"])]
-        )
+        both = gradient_of(name, z), found and found["gradient"]
+        at_edges.append([f"`{name}`", what, *map(largest, both)])
     head = ["objective", "what the released code does otherwise", "ours, by the paper", "ours, as released"]
     return {
         "released values": table([*head, "released code"], values(torch)),
@@ -243,16 +240,9 @@ def times_cells(row: dict[str, Any]) -> list[str]:
 
 
 def times_table(rows: Sequence[dict[str, Any]]) -> str:
-    head = [
-        "objective",
-        "(k, n, d)",
-        "ours, ms",
-        "floor, ms",
-        "ours / floor",
-        "released, ms",
-        "released / ours",
-    ]
-    return table([*head, "ours, MB", "released, MB"], [times_cells(row) for row in rows])
+    head = ["objective", "(k, n, d)", "ours, ms", "floor, ms", "ours / floor", "released, ms"]
+    head += ["released / ours", "ours, MB", "released, MB"]
+    return table(head, [times_cells(row) for row in rows])
 
 
 def agreement_table(rows: Sequence[dict[str, Any]]) -> str:
@@ -285,12 +275,8 @@ def parts(results: dict[str, Any]) -> dict[str, str]:
         f"`symile(z)` takes {results['streamed_mb']:.0f} MB for its 1,024³ products."
     )
     floors = "\n".join(f"- {', '.join(names)}: {what}" for what, names in needs.items())
-    made = {
-        "versions": versions,
-        "times": times_table(rows),
-        "agreement": agreement_table(rows),
-        "floors": floors,
-    }
+    tables = {"times": times_table(rows), "agreement": agreement_table(rows)}
+    made = {"versions": versions, **tables, "floors": floors}
     return {place: f"{text}\n" for place, text in made.items()}
 
 

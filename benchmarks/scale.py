@@ -169,14 +169,10 @@ def main() -> None:
     parser.add_argument("--examples", type=int, default=4096, help="n of the global batch")
     parser.add_argument("--views", type=int, default=4, help="k; losses of two views take 2")
     parser.add_argument("--width", type=int, default=128, help="d, length of an embedding")
-    parser.add_argument(
-        "--slices", action="store_true", help="count a step on several slices, and nothing else"
-    )
-    parser.add_argument(
-        "--write",
-        type=Path,
-        help="JSON file for the numbers; keeps those of objectives that --only leaves out",
-    )
+    alone = "count a step on several slices, and nothing else"
+    parser.add_argument("--slices", action="store_true", help=alone)
+    keeps = "JSON file for the numbers; keeps those of objectives that --only leaves out"
+    parser.add_argument("--write", type=Path, help=keeps)
     options = parser.parse_args()
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", max(DEVICES))

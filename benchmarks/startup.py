@@ -20,20 +20,9 @@ from typing import Any
 
 from benchmarks.harness import parser_of, table
 
-COMMANDS = (
-    "--help",
-    "configs",
-    "train nothere.py",
-    "train digits:nope",
-    "train digits --nope 3",
-    "train digits --help",
-    "evaluate nothere",
-    "embed nothere",
-    "export nothere",
-    "finetune nothere",
-    "report nothere",
-    "data prepare nope",
-)
+COMMANDS = ("--help", "configs", "train nothere.py", "train digits:nope", "train digits --nope 3")
+COMMANDS += ("train digits --help", *(f"{of} nothere" for of in ("evaluate", "embed", "export", "finetune")))
+COMMANDS += ("report nothere", "data prepare nope")
 ROOT = Path(__file__).resolve().parents[1]
 
 

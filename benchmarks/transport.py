@@ -90,9 +90,7 @@ def bare_products(n: int, k: int) -> Callable[[jax.Array], jax.Array]:
 
 def gram_products(z: jax.Array) -> list[jax.Array]:
     """The products that make the cost matrices."""
-    return [
-        jnp.matmul(z[l], z[m].T, precision="highest") for l, m in itertools.combinations(range(z.shape[0]), 2)
-    ]
+    return [jnp.matmul(x, y.T, precision="highest") for x, y in itertools.combinations(z, 2)]
 
 
 def measure_case(n: int, k: int, *, with_ott: bool, rounds: int = 15, budget: float = 4.0) -> dict[str, Any]:
@@ -237,9 +235,8 @@ def problem_of(name: str, x: list[jax.Array], landmarks: jax.Array, epsilon: flo
 
 def structure() -> None:
     """The cost laws of penalties and structures, and the error of landmarks against exact costs."""
-    print(
-        f"value and gradient by the points, {SWEEPS} sweeps\nstructure            k      n         ms      MiB"
-    )
+    print(f"value and gradient by the points, {SWEEPS} sweeps")
+    print("structure            k      n         ms      MiB")
     solver = MMSinkhorn(threshold=0.0, inner_iterations=SWEEPS, max_iterations=SWEEPS)
     for name, sizes in STRUCTURES.items():
         for k, n in sizes:
@@ -249,9 +246,8 @@ def structure() -> None:
             run, mib = program_of(jax.value_and_grad(value), x)
             found = turns({name: repeated(run)}, 5, 2.0)[name]
             print(f"{name:18s} {k:3d} {n:6d} {milliseconds(found):10.1f} {mib:8.1f}", flush=True)
-    print(
-        "\nlandmarks of K-means beside exact costs, k = 3, n = 256: relative epsilon is over the costs' deviation"
-    )
+    sizes = "k = 3, n = 256: relative epsilon is over the costs' deviation"
+    print(f"\nlandmarks of K-means beside exact costs, {sizes}")
     print("  d  relative epsilon    r  sweeps (exact)   value, epsilon  total variation  projection")
     for d, relative in itertools.product((2, 5, 16), (0.5, 0.1)):
         landmark_errors(d, relative)
@@ -304,9 +300,8 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
 
 def main() -> int:
     parser = harness.parser_of(__doc__)
-    parser.add_argument(
-        "--only", nargs="+", type=harness.size, metavar="n,k", help="sizes to run in place of all"
-    )
+    of_all = "sizes to run in place of all"
+    parser.add_argument("--only", nargs="+", type=harness.size, metavar="n,k", help=of_all)
     parser.add_argument("--scales", action="store_true", help="identical views with both costs of the paper")
     parser.add_argument("--structure", action="store_true", help="penalties, trees and landmarks")
     parser.add_argument("--plot", type=Path, help="measure for the plot and write it here")

@@ -20,10 +20,8 @@ from mvcl.studies import Cell, Factors, Measure, Training, Values
 from mvcl.training import AdamW, Checkpoint, Config, Train, Views
 
 TRAIN, VALIDATION, SIDE, EPOCHS, BATCH = 10_000, 5_000, 12, 6, 128
-RATES = (3e-3, 1e-2, 3e-2)
-"""Learning rates that a cell chooses among, on validation images."""
-OTHER_SEEDS = 1_000
-"""Added to the seeds of runs on validation images."""
+RATES = (3e-3, 1e-2, 3e-2)  # learning rates that a cell chooses among, on validation images
+OTHER_SEEDS = 1_000  # added to the seeds of runs on validation images
 RECIPE = f"""\
 The first {TRAIN:,} training images of CIFAR-10 and all 10,000 test images, views of {SIDE} x {SIDE} pixels by SimCLR's
 policy at strength 0.5 without blur, a ConvNet of widths 16, 32 and 64 with BatchNorm, Koromilas 2025's head, AdamW with
@@ -35,11 +33,8 @@ ABOUT = f"""\
 With as many images, a row of 4 views takes twice the encoder passes of 2 in as many steps. "Gain" is the k-NN accuracy
 at the end minus that after two thirds of training: how far from flat the curve is."""
 GAIN = "k-NN, gain of the last third"
-MEASURES = (
-    Measure("k-NN", percent=True),
-    Measure("linear", percent=True),
-    Measure(GAIN, percent=True, better=""),
-)
+_ACCURACIES = (Measure("k-NN", percent=True), Measure("linear", percent=True))
+MEASURES = (*_ACCURACIES, Measure(GAIN, percent=True, better=""))
 NT_XENT = partial(losses.nt_xent, temperature=0.5)
 
 
@@ -148,10 +143,7 @@ def cell(factors: Factors, base: Config, changes: dict[str, Any] | None = None) 
 
 
 def baselines(base: Config, factors: Factors, named: str = "objective") -> list[Cell]:
-    """The raw pixels, the untrained encoder, and training on labels.
-
-    Their name is in one of the factors.
-    """
+    """The raw pixels, the untrained encoder, and training on labels; their name is in one of the factors."""
     supervised = {"method": methods.Supervised()}
     return [*_rows.untrained(base, factors, named), cell({**factors, named: "supervised"}, base, supervised)]
 

@@ -13,8 +13,7 @@ from mvcl.studies import Values
 MEASURES = ("gradient cosine", "conflicting gradients", "gradient variance")
 """What `conflict` measures, of three views or more."""
 Pair = Callable[[jax.Array, jax.Array], jax.Array]
-NT_XENT: Pair = partial(losses.nt_xent, temperature=0.5)
-"""The pair loss of the paper's experiments."""
+NT_XENT: Pair = partial(losses.nt_xent, temperature=0.5)  # the pair loss of the paper's experiments
 
 
 def conflict(z: np.ndarray, pair: Pair = NT_XENT) -> Values:

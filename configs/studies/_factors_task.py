@@ -298,8 +298,7 @@ def _side_by_side(z: jax.Array) -> jax.Array:
     return jnp.moveaxis(z, -3, -2).reshape((*z.shape[:-3], z.shape[-2], -1))
 
 
-Embeddings = tuple[np.ndarray, np.ndarray]
-"""Of each view, (k, n, d), and of all together, (n, d')."""
+Embeddings = tuple[np.ndarray, np.ndarray]  # of each view, (k, n, d), and of all together, (n, d')
 
 
 def _read(of_fit: Embeddings, fit: Bits, of_test: Embeddings, test: Bits) -> Read:

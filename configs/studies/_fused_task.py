@@ -14,8 +14,7 @@ from flax import nnx
 from mvcl import augment, losses, models
 from mvcl.losses import Operands
 
-CHANGE = augment.ByKind(masked=0.1, noise=0.1)
-"""Augmentation of the inputs, drawn twice."""
+CHANGE = augment.ByKind(masked=0.1, noise=0.1)  # augmentation of the inputs, drawn twice
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -5,13 +5,13 @@ small networks are trained side by side in one run of `mvcl.training`; then fres
 bound on the one-vs-rest information, one that holds, and their gaps.
 """
 
-import dataclasses
+import itertools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import _gaussian_grid
 import _networks
@@ -21,26 +21,20 @@ import numpy as np
 from mvcl import losses, metrics, models, training
 from mvcl.studies import Cell, Claim, Measure, Values, Within, trained
 
+Mean = Literal["geometric", "arithmetic", "sufficient_statistics"]
 
-@dataclasses.dataclass(frozen=True)
-class Objective:
-    """An objective of the study.
 
-    Attributes:
-      label: its name in the table.
-      at: temperature -> the library's loss of (M, K, d) embeddings.
-      on_grid: the same of inputs and a network, its sums over negatives on a grid.
-      bound: (loss, K, M) -> the paper's bound, in nats.
-      critic: aggregation of the scores of the bound that holds, see `metrics.group_scores`.
-      product: that of the likelihoods in the bound of Eq. 5, see `_networks.product_mean`; None for InfoNCE.
-    """
+class Objective(NamedTuple):
+    """An objective of the study."""
 
-    label: str
-    at: Callable[[float], losses.Loss]
-    on_grid: losses.Loss
-    bound: Callable[[float, int, int], jax.Array]
-    critic: Literal["geometric", "arithmetic", "sufficient_statistics"]
-    product: Literal["geometric", "arithmetic", "sufficient_statistics"] | None
+    label: str  # its name in the table
+    at: Callable[[float], losses.Loss]  # temperature -> the library's loss of (M, K, d) embeddings
+    on_grid: losses.Loss  # the same of inputs and a network, its sums over negatives on a grid
+    bound: Callable[[float, int, int], jax.Array]  # (loss, K, M) -> the paper's bound, in nats
+    critic: Mean  # aggregation of the scores of the bound that holds, see `metrics.group_scores`
+    product: (
+        Mean | None
+    )  # of the likelihoods in the bound of Eq. 5, see `_networks.product_mean`; None for InfoNCE
 
 
 def _poly_view(aggregation: Literal["geometric", "arithmetic"], on_grid: losses.Loss) -> Objective:
@@ -51,7 +45,7 @@ def _poly_view(aggregation: Literal["geometric", "arithmetic"], on_grid: losses.
     return Objective(f"Poly-view, {aggregation}", at, on_grid, bound, aggregation, aggregation)
 
 
-OBJECTIVES = {
+OBJECTIVES = {  # the objectives of Shidani 2024's Gaussian study, by name
     "geometric": _poly_view("geometric", _gaussian_grid.geometric_on_grid),
     "arithmetic": _poly_view("arithmetic", _gaussian_grid.arithmetic_on_grid),
     "sufficient_statistics": Objective(
@@ -71,7 +65,6 @@ OBJECTIVES = {
         None,
     ),
 }
-"""The objectives of Shidani 2024's Gaussian study, by name."""
 GEOMETRIC, ARITHMETIC, SUFFICIENT, MULTI_CROP = (objective.label for objective in OBJECTIVES.values())
 SHORT: Mapping[str, Any] = {"epochs": 45, "learning_rate": 5e-3, "evaluation_batches": 3}
 """Options of the small scales: 900 updates at ten times the learning rate, three batches for each network's numbers."""
@@ -186,15 +179,11 @@ def cells(
     **options: Any,
 ) -> list[Cell]:
     """A cell for each objective and each M with its instances K."""
-    return [
-        trained(
-            {"objective": OBJECTIVES[name].label, "M": m},
-            gaussian(name, m, instances, networks=networks, **options),
-            measure=measure,
-        )
-        for name in names
-        for m, instances in batches
-    ]
+    found = []
+    for name, (m, instances) in itertools.product(names, batches):
+        config = gaussian(name, m, instances, networks=networks, **options)
+        found.append(trained({"objective": OBJECTIVES[name].label, "M": m}, config, measure=measure))
+    return found
 
 
 def not_above(what: str, source: str, gap: str) -> Claim:
@@ -203,6 +192,20 @@ def not_above(what: str, source: str, gap: str) -> Claim:
 
 
 FLAT = Measure("gain of the last third", label="loss gained in the last third", digits=4, better="")
+_MEASURES = (
+    Measure("gap", label="gap, self-normalised", digits=4, better="lower"),
+    Measure("gap, Eq. 7", digits=4, better="lower"),
+    Measure("bound", label="printed bound", digits=4, better=""),
+    Measure("bound, Eq. 5", digits=4),
+    Measure("E' e^F", digits=4, better=""),
+    Measure("ratio", label="truth / bound", digits=4, better=""),
+    Measure("loss", digits=4, better=""),
+    Measure("information", label="true information", digits=4, better=""),
+    Measure("valid", label="bound that holds", digits=4),
+    Measure("two sets", label="half; half, bound that holds", digits=4),
+    FLAT,
+)
+MEASURES = {measure.name: measure for measure in _MEASURES}
 
 
 def flat() -> Claim:
@@ -211,20 +214,3 @@ def flat() -> Claim:
         "Networks are trained until flat: the last third of training lowers the loss by less than 0.005 nats"
     )
     return Within(text, "ours", FLAT.name, {}, high=0.005)
-
-
-def two_classes(instances: int, views: int) -> tuple[float, float]:
-    """The printed bound and the one that holds, where both know everything and the information is log 2.
-
-    An instance has one of two classes with equal probability, every view is its class, and the score of two classes is
-    far below that of one. With s ~ Bin(K - 1, 1/2) other instances of the same class, a likelihood is 1 / (1 + M s),
-    and of groups 1 / (1 + s).
-
-    Returns:
-      E[log(M (K - 1) + 1) - log(1 + M s)] and E[log K - log(1 + s)], nats.
-    """
-    others = np.arange(instances)
-    logs = [math.lgamma(instances) - math.lgamma(s + 1) - math.lgamma(instances - s) for s in others]
-    weight = np.exp(np.array(logs) - (instances - 1) * math.log(2))
-    printed = math.log(views * (instances - 1) + 1) - weight @ np.log1p(views * others)
-    return float(printed), float(math.log(instances) - weight @ np.log1p(others))

@@ -14,17 +14,15 @@ from mvcl import metrics, studies, training
 from mvcl.studies import Baseline, Cell, Factors, Measure, Study, Training, Values
 from mvcl.training import Config
 
-STEPS = _bench.EPOCHS * (_bench.TRAIN // _bench.BATCH)
-"""Of a run of the recipe."""
+STEPS = _bench.EPOCHS * (_bench.TRAIN // _bench.BATCH)  # of a run of the recipe
 KNN, LINEAR = (measure.name for measure in _bench.MEASURES[:2])
-GEOMETRY = (
+GEOMETRY = (  # of `with_embeddings`
     Measure("rank", digits=1),
     Measure("effective rank", digits=1),
     Measure("uniformity, Wasserstein", digits=4, better="lower"),
     Measure("alignment", digits=3, better="lower"),
     *(Measure(name, digits=3, better="") for name in _conflict.MEASURES),
 )
-"""Of `with_embeddings`."""
 
 
 def with_embeddings(folder: Path) -> list[Values]:

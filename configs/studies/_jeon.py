@@ -18,20 +18,18 @@ AVERAGES, METHODS = ("loss_avg", "fea_avg"), ("loss_avg", "fea_avg", "DSF")
 WHEN = ("start", "end", "gain")
 MARGINS = tuple(Measure(f"margin, {when}", digits=2, better="") for when in (*WHEN, "largest"))
 """s+ - s- of `of_log`."""
-ACCURACIES = (
+ACCURACIES = (  # those at scale paper; the first two are printed
     Measure("k-NN, head", percent=True, digits=2),
     Measure("linear, SGD", label="linear accuracy", percent=True, digits=2),
     Measure("k-NN", label="k-NN, encoder", percent=True, digits=2),
 )
-"""Those at scale paper; the first two are printed."""
 _TWICE = (
     "DSF at temperature 1 on CIFAR-10 is in Tables 1 and 3, k-NN 90.04 and 91.8, linear 91.21 and 92.5, in Table 3 of "
     "unknown epochs"
 )
 NOISE = {measure.name: Noise(1.09, _TWICE, 2) for measure in ACCURACIES[:2]}
 """Of one run, in points: the mean of d²/2 over both differences d."""
-STEPS = 1000
-"""Of the small scales."""
+STEPS = 1000  # of the small scales
 SMALL = f"""\
 MoCo v2 with the paper's head, a queue of 2,048 whose keys are the only negatives, and momentum 0.99, whose key encoder
 keeps nothing of its start after {STEPS:,} steps; batch statistics of 8 groups, and keys in another order, as there;
@@ -39,6 +37,7 @@ batches of 64 images of 4 views, one learning rate for all methods."""
 """What the small scales have in common, for their `about`."""
 Recipe = Literal["released", "paper"]
 """Of the rows on images: all settings of the released code, or the paper's where they differ."""
+UNEQUAL = "All compare 64 images but for training on labels, which compares none."
 _SHARE = 0.1  # of a run, at its start and at its end
 
 

@@ -15,10 +15,8 @@ from mvcl.studies import Above, Cell, Claim, Factors, Measure, Noise, Trend, cha
 from mvcl.training import Config
 
 DHEL, INFO_NCE, EQ_11 = "MV-DHEL", "MV-InfoNCE", "MV-InfoNCE, Eq. 11"
-ALL = ("pwe", "avg", "PVC", INFO_NCE, DHEL)
-"""The objectives of most tables."""
-PAIRS = ("pwe", "avg", "PVC")
-"""Those that aggregate pairs of views."""
+ALL = ("pwe", "avg", "PVC", INFO_NCE, DHEL)  # the objectives of most tables
+PAIRS = ("pwe", "avg", "PVC")  # those that aggregate pairs of views
 SGD = Measure("linear, SGD", label="linear accuracy", percent=True)
 BY_K: Any = {"columns": "k", "reference": {"objective": "pwe"}, "along": "k"}
 """Of studies that have a column for each number of views."""
@@ -47,13 +45,13 @@ def on_bench(data: Path, factors: Factors, images: int = _bench.BATCH) -> Cell:
     return _images.cell(factors, _images.bench(data, k), changes)
 
 
-NOISE = Noise(
+NOISE = Noise(  # of one run, in points: the mean of d²/2 over four differences d
     0.31, "at k = 2 pwe and PVC are one function, and Table II prints them 0.2, 0.8, 0.0 and 0.3 apart", 4
 )
-"""Of one run, in points: the mean of d²/2 over four differences d."""
 
-Bases = Mapping[str, Callable[[int], Config]]
-"""Data set -> k -> config."""
+Names = Collection[str]
+Ints = Sequence[int]
+Bases = Mapping[str, Callable[[int], Config]]  # data set -> k -> config
 RELEASED = """\n
 Every run has the settings of the authors' code: the variants of the recipes that end in _released."""
 """Ends the text of a study with --released."""
@@ -66,12 +64,8 @@ def _recipe(name: str, k: int) -> Config:
 
 def images(*names: str, released: bool = False) -> Bases:
     """The recipes of these image sets, or of all; with `released` as the authors' code trains them."""
-    recipes = {
-        "CIFAR-10": "cifar:cifar10",
-        "CIFAR-100": "cifar:cifar100",
-        "ImageNet-100": "imagenet:imagenet100",
-        "ImageNet-1K": "imagenet:imagenet1k",
-    }
+    recipes = {"CIFAR-10": "cifar:cifar10", "CIFAR-100": "cifar:cifar100"}
+    recipes |= {"ImageNet-100": "imagenet:imagenet100", "ImageNet-1K": "imagenet:imagenet1k"}
     ending = "_released" * released
     return {name: partial(_recipe, recipes[name] + ending) for name in names or recipes}
 
@@ -81,18 +75,14 @@ def on(where: Factors) -> str:
     return "".join(f", {level}" for level in where.values())
 
 
-def best_claims(
-    names: Collection[str], ks: Sequence[int], measure: str, source: str, where: Factors
-) -> list[Claim]:
+def best_claims(names: Names, ks: Ints, measure: str, source: str, where: Factors) -> list[Claim]:
     """MV-DHEL is the best of the objectives; MV-InfoNCE is above the aggregations of pairs."""
     text, others = f"MV-DHEL is above all others at k = {{k}}{on(where)}", [n for n in names if n != DHEL]
     rows = _rows.each(text, {**where, "objective": DHEL}, _rows.levels("objective", others), k=ks)
     return _rows.above(source, measure, rows) + pair_claims(INFO_NCE, names, ks, measure, source, where)
 
 
-def pair_claims(
-    first: str, names: Collection[str], ks: Sequence[int], measure: str, source: str, where: Factors
-) -> list[Claim]:
+def pair_claims(first: str, names: Names, ks: Ints, measure: str, source: str, where: Factors) -> list[Claim]:
     """MV-DHEL or MV-InfoNCE is above each aggregation of pairs, at each k."""
     pairs = [name for name in PAIRS if name in names]
     # With two views MV-InfoNCE is NT-Xent but for the place of one sum, and the paper prints the same accuracy.
@@ -103,7 +93,7 @@ def pair_claims(
 
 
 def no_rise_claims(
-    names: Collection[str], ks: Sequence[int], measure: str, source: str, where: Factors, most: float
+    names: Names, ks: Ints, measure: str, source: str, where: Factors, most: float
 ) -> list[Claim]:
     """None of the objectives gains more than `most` from the fewest to the most views."""
     text = f"{{objective}} gains at most {most:g} from k = {ks[0]} to {ks[-1]}{on(where)}"
@@ -111,29 +101,14 @@ def no_rise_claims(
     return _rows.within(source, measure, (-math.inf, most), rows)
 
 
-def rise_claims(names: Collection[str], measure: str, source: str, where: Factors) -> list[Claim]:
+def rise_claims(names: Names, measure: str, source: str, where: Factors) -> list[Claim]:
     """Each of the objectives rises with the number of views."""
     text = f"rises with k{on(where)}"
     return [Trend(f"{name} {text}", source, measure, {**where, "objective": name}, "k") for name in names]
 
 
-def gain_claim(
-    first: str, others: Collection[str], measure: str, source: str, where: Factors, ks: Sequence[int] = ()
-) -> Above:
+def gain_claim(first: str, others: Names, measure: str, source: str, where: Factors, ks: Ints = ()) -> Above:
     """An objective gains more from the fewest to the most views, of those in `ks`, than each of the others."""
     than = _rows.levels("objective", (name for name in others if name != first))
     text = f"{first} gains most from more views{on(where)}"
     return Above(text, source, measure, {**where, "objective": first}, than, "k", ks)
-
-
-def fixed_views(config: Config, budget: int) -> dict[str, Any]:
-    """Changes: so many views in a batch, and the learning rate of that batch (appendix E), whatever k is."""
-    optimizer = config.optimizer
-    scale = budget / optimizer.reference_batch if optimizer.reference_batch else 1.0
-    return {
-        "views.strategy": "fixed",
-        "views.reference_views": 1,
-        "train.batch_size": budget,
-        "optimizer.learning_rate": scale * optimizer.learning_rate,
-        "optimizer.reference_batch": None,
-    }

@@ -18,8 +18,7 @@ from mvcl.studies import Values
 
 BITS = {"shape": 2, "colour": 2, "position": 2, "size": 1}
 """Bits of each factor: disc, square, triangle or cross; four hues; left or right, up or down; small or large."""
-SIDE = 16
-"""Of a picture, in pixels."""
+SIDE = 16  # of a picture, in pixels
 _HUES = np.asarray([[0.9, 0.2, 0.2], [0.9, 0.8, 0.1], [0.2, 0.4, 0.9], [0.1, 0.8, 0.6]], np.float32)
 _GREY = 0.4
 

@@ -13,10 +13,8 @@ import jax
 from mvcl import _progress, data, training
 from mvcl.studies import Values, changed
 
-BATCHES = 20
-"""Batches that the steps take in turn."""
-QUIET = {"train.log_every": 10**6, "train.evaluate_every": 0}
-"""Changes of a config whose steps are timed."""
+BATCHES = 20  # batches that the steps take in turn
+QUIET = {"train.log_every": 10**6, "train.evaluate_every": 0}  # changes of a config whose steps are timed
 _WARM_UP, _LEAST = 2, 5
 
 

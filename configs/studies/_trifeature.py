@@ -1,16 +1,10 @@
 """Pictures of three factors: shape, texture and colour, five of each, at a random place, scale and rotation.
 
 After Trifeature (Hermann and Lampinen 2020) and its pairs in CoMM (Dufumier and Castillo-Navarro 2025); the drawing
-is ours. Two or three pictures of an example share the shape. A label tells a fair bit of synergy: of two pictures,
-whether the texture of the second belongs to the colour of the first by a fixed table; of three, whether it belongs
-to the sum of the colours of the first and the third. So what one picture has alone, of k = 2 and 3:
-
-    picture 1   its texture
-    picture 2   its colour
-    picture 3   its texture
-
-Where the label is 1, the texture of picture 2 is a function of the colours; where it is 0, it is any other texture. So
-of three pictures no two tell anything of the label, and of two pictures no single one does.
+is ours. Pictures of an example share the shape. Pictures 1 and 3 have their texture for themselves, picture 2 its
+colour. A label tells a fair bit of synergy: whether the texture of picture 2 belongs, by a fixed table, to the colour
+of picture 1, of three pictures to the sum of the colours of 1 and 3. Where it is 0, that texture is any other: of three
+pictures no two tell anything of the label, and of two no single one does.
 """
 
 import colorsys
@@ -21,16 +15,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-COUNT = 5
-"""Levels of each factor."""
-SIZE = 16
-"""Side of a picture, pixels."""
+COUNT = 5  # levels of each factor
+SIZE = 16  # side of a picture, pixels
 RENDERED = 32
 """Pictures of each combination of factors, for training; as many for the probes' fit and for their test."""
 COLOURS = np.asarray([colorsys.hsv_to_rgb(i / COUNT, 0.9 - 0.3 * (i % 2), 1.0) for i in range(COUNT)])
 """(5, 3) in [0, 1]."""
-MATCH = np.asarray([3, 0, 4, 1, 2])
-"""The texture that belongs to each colour."""
+MATCH = np.asarray([3, 0, 4, 1, 2])  # the texture that belongs to each colour
 
 
 class Factors(NamedTuple):

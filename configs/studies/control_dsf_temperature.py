@@ -7,6 +7,7 @@ Source: ours; Jeon 2025, Sections 5.5 ("τ is not required") and 5.6.
 
 import math
 from pathlib import Path
+from typing import Any
 
 import _bench
 import _images
@@ -32,11 +33,10 @@ mean of length 0.9. It differs from pair to pair, with their concentrations, and
 the temperature of a run of DSF; the measures are T / (mean A · mean κ), that of the mean pair, and the standard
 deviation of log κ ("spread"), over the last tenth of the steps.
 
-So DSF at its own T, of which the paper takes 1, is beside InfoNCE at several t: the t that is nearest to the measured
-effective temperature, and the best, are read from the table. loss_avg compares single views, fea_avg the groups' means
-as they are, shorter than 1, so that its directions have t over the product of two lengths, at lengths of 0.9 about t /
-0.8. A row whose loss does not end below the chance level has learned nothing of the instances ("below chance", the mean
-over the last tenth of the steps)."""
+So DSF at its own T, of which the paper takes 1, is beside InfoNCE at several t: the t nearest to the measured effective
+temperature, and the best, are read from the table. loss_avg compares single views, fea_avg the groups' means, shorter
+than 1, whose directions have t over the product of two lengths, at 0.9 about t / 0.8. A row whose loss does not end
+below the chance level, the mean over the last tenth of the steps, has learned nothing of the instances."""
 
 
 def small(seeds: int = SEEDS, *, data: Path) -> Study:
@@ -52,27 +52,16 @@ def small(seeds: int = SEEDS, *, data: Path) -> Study:
         cells.append(_jeon.cell(of, base, {"objective": _jeon.objectives(of["t"])[of["similarity"]]}))
         above.append((f"DSF at T = 1 is above {of['similarity']} at t = {of['t']:g}", dsf, [of]))
     learns = _rows.each("{similarity} learns: its loss ends below chance", {}, [], similarity=_jeon.METHODS)
-    return _images.study(
-        data,
-        cells,
-        _ABOUT,
-        title="Control: DSF against InfoNCE by temperature",
-        unequal="All compare 64 images but for training on labels, which compares none.",
-        measures=(
-            *_bench.MEASURES,
-            Measure("below chance", digits=2),
-            Measure("effective temperature", digits=3, better=""),
-            Measure("spread", label="spread of log κ", digits=2, better=""),
-        ),
-        claims=[
-            *_rows.within("ours", "below chance", (0, math.inf), learns),
-            *_rows.above("ours", _images.KNN, above),
-        ],
-        columns="t",
-        reference=dsf,
-        along="t",
-        seeds=seeds,
+    claims = _rows.within("ours", "below chance", (0, math.inf), learns)
+    claims += _rows.above("ours", _images.KNN, above)
+    measures = (
+        Measure("below chance", digits=2),
+        Measure("effective temperature", digits=3, better=""),
+        Measure("spread", label="spread of log κ", digits=2, better=""),
     )
+    same: Any = {"title": "Control: DSF against InfoNCE by temperature", "unequal": _jeon.UNEQUAL}
+    same |= {"measures": (*_bench.MEASURES, *measures), "columns": "t", "reference": dsf, "along": "t"}
+    return _images.study(data, cells, _ABOUT, claims=claims, seeds=seeds, **same)
 
 
 smoke = _images.smoke(small)

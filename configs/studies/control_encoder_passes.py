@@ -6,6 +6,7 @@ Source: ours.
 """
 
 from pathlib import Path
+from typing import Any
 
 import _bench
 import _images
@@ -36,17 +37,9 @@ def small(seeds: int = SEEDS, *, data: Path) -> Study:
         cell = {"objective": name, "k": more, "passes": 2}
         rows.append((f"{text} passes (2)", cell, [{"k": few}]))
         rows.append((f"{text} epochs", cell, [{"k": few, "passes": 1}]))
-    return _images.study(
-        data,
-        cells,
-        _ABOUT,
-        title="Control: k views at equal encoder passes",
-        claims=[claim for m in (_images.KNN, _images.LINEAR) for claim in _rows.above("ours", m, rows)],
-        columns="passes",
-        reference={"k": few},
-        along="k",
-        seeds=seeds,
-    )
+    claims = [claim for m in (_images.KNN, _images.LINEAR) for claim in _rows.above("ours", m, rows)]
+    same: Any = {"title": "Control: k views at equal encoder passes", "columns": "passes", "along": "k"}
+    return _images.study(data, cells, _ABOUT, claims=claims, reference={"k": few}, seeds=seeds, **same)
 
 
 smoke = _images.smoke(small)

@@ -6,6 +6,7 @@ Source: ours; Koromilas 2025, Eqs. 12 and 27 (w = 1), 15 (w = 1/k).
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import _images
 import _rows
@@ -16,10 +17,10 @@ from mvcl.studies import SEEDS, Study, Trend
 _ABOUT = """\
 MV-DHEL sums k energies, one for each view, and has one alignment: with k views it has k times the energy of the limit
 that the paper derives. So k = 4 against k = 2 changes two things at once. `energy_weight` w multiplies the energies;
-"energy" here is w k, the weight of all energies together: w = 1, the paper's loss, is energy = k, and w = 1/k is
-energy = 1. At the smallest k the energies of the larger k are trained too. All rows have the same images, epochs,
-batch and learning rate. AdamW does not depend on the scale of the loss, so only the ratio of energy to alignment
-differs. A row with more views takes more encoder passes; control_encoder_passes separates that.
+"energy" here is w k, that of all together: w = 1, the paper's loss, is energy = k, and w = 1/k is energy = 1. At k = 2
+the energies of k = 4 are trained too. All rows have the same images, epochs, batch and learning rate; as AdamW does not
+depend on the scale of the loss, only the ratio of energy to alignment differs. A row with more views takes more encoder
+passes; control_encoder_passes separates that.
 
 If accuracy depends on the energy and not on k, rows agree within a column; if on k and not on the energy, columns agree
 within a row."""
@@ -42,17 +43,9 @@ def small(seeds: int = SEEDS, *, data: Path) -> Study:
         text = f"with {k} views weight 1, the paper's, is better than 1/{k}"
         rows.append((text, {"k": k, "energy": k}, [{"energy": 1}]))
     rises = Trend("more energy is better with 2 views", "ours", measure, {"k": few}, "energy")
-    return _images.study(
-        data,
-        cells,
-        _ABOUT,
-        title="Control: MV-DHEL, more views or more energy?",
-        claims=[rises, *_rows.above("ours", measure, rows)],
-        columns="energy",
-        reference={"energy": 1},
-        along="k",
-        seeds=seeds,
-    )
+    claims = [rises, *_rows.above("ours", measure, rows)]
+    same: Any = {"title": "Control: MV-DHEL, more views or more energy?", "columns": "energy", "along": "k"}
+    return _images.study(data, cells, _ABOUT, claims=claims, reference={"energy": 1}, seeds=seeds, **same)
 
 
 smoke = _images.smoke(small)

@@ -20,13 +20,11 @@ from mvcl.studies import SEEDS, Above, Claim, Factors, Measure, Study, Trend, Va
 
 _ABOUT = """\
 Joint M3G solves one problem of k views, "pairs" the sum of M3G over the k (k-1)/2 pairs of views, each with the cost
-that the pair has within the k views, ||z_l - z_m||² / k² (`cost_scale = 4/k²`). Two values of the pairs' epsilon are
-trained: that of the joint problem, and 2 epsilon / k. The second is the smallest for which the pairwise sum is never
-below the joint gap; it equals it for coinciding vectors (docs/design/transport.md, "Joint against pairwise"). All rows
-have the same images, epochs, batch, groups and learning rate.
-
-The pairwise excess, sum of the pairs at 2 epsilon / k minus joint, tends to 0 for a large epsilon, where the losses
-coincide and cannot be separated; so the pairs are trained at a small one.
+that the pair has within the k views, ||z_l - z_m||² / k² (`cost_scale = 4/k²`). The pairs' epsilon is that of the joint
+problem, or 2 epsilon / k, the smallest for which the pairwise sum is never below the joint gap; it equals it for
+coinciding vectors (docs/design/transport.md, "Joint against pairwise"). For a large epsilon the excess of that sum
+tends to 0 and the losses cannot be separated; so the pairs are trained at a small one. All rows have the same images,
+epochs, batch, groups and learning rate.
 
 Piran 2024 suspects that epsilon should scale with n, the instances of a group (Section 6.2), and says that a smaller
 epsilon takes more sweeps (Section 2.3); neither is measured there. Every n sees as many images in as many steps. Sweeps
@@ -78,10 +76,8 @@ def small(seeds: int = SEEDS, *, data: Path) -> Study:
         unequal="The number of instances of a group is what is compared.",
         measures=(*_bench.MEASURES, Measure("sweeps", label="sweeps a step", better="")),
         claims=claims,
-        columns="epsilon",
-        reference=joint,
-        along="epsilon",
         seeds=seeds,
+        **{"columns": "epsilon", "along": "epsilon", "reference": joint},
     )
 
 

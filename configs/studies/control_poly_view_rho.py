@@ -6,6 +6,7 @@ Source: ours; Shidani 2024, Eqs. 12 and 13 and its pseudocode.
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import _images
 import _koromilas
@@ -36,19 +37,10 @@ def small(seeds: int = SEEDS, *, data: Path) -> Study:
     geometric = "the geometric mean (rho 0) is better than the arithmetic (rho 1)"
     harmonic = "the harmonic mean (rho -1) is better than the geometric (rho 0)"
     rows = [(geometric, {**of, "rho": 0.0}, [{"rho": 1.0}]), (harmonic, {**of, "rho": -1.0}, [{"rho": 0.0}])]
-    return _images.study(
-        data,
-        cells,
-        _ABOUT,
-        title="Control: poly-view contrast over rho",
-        claims=[
-            *_rows.above("ours", _images.KNN, rows),
-            Trend(falls, "ours", _images.KNN, of, "rho", rises=False),
-        ],
-        reference={"rho": 0.0},
-        along="rho",
-        seeds=seeds,
-    )
+    claims = _rows.above("ours", _images.KNN, rows)
+    claims.append(Trend(falls, "ours", _images.KNN, of, "rho", rises=False))
+    same: Any = {"title": "Control: poly-view contrast over rho", "reference": {"rho": 0.0}, "along": "rho"}
+    return _images.study(data, cells, _ABOUT, claims=claims, seeds=seeds, **same)
 
 
 smoke = _images.smoke(small)

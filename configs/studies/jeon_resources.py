@@ -19,16 +19,13 @@ from mvcl.studies import Cell, Claim, Measure, Study, Values, Within
 from mvcl.training import Config
 
 _ABOUT = """\
-A step of loss_avg, fea_avg and DSF on 8 views beside one of MoCo on 2 views of four times the images, the baseline
-with as many views a batch: the median over steps in turn of the ratio of their times, and the memory of the compiled
-step, its arguments and temporaries. A seed is a repetition. "total" is the time of the whole run above the baseline's
+A step of loss_avg, fea_avg and DSF on 8 views beside one of MoCo on 2 views of four times the images, as many views a
+batch: the median over steps in turn of the ratio of their times, and the memory of the compiled step, its arguments and
+temporaries. A seed is a repetition. "total" is the time of the whole run above the baseline's
 at the printed epochs, whose steps are 1.25 (CIFAR-10: 250 of 256 images, 800 of 1,024) and 1.33 times the baseline's
 (ImageNet-100: 100 of 128, 300 of 512). Reading images on the host is not in it, of which the 8 views need a third. On
 a CPU the times are those of computation by the process, on other devices those of a clock."""
-_ABOUT_SMALL = f"""\
-{_ABOUT}
-
-Here {_jeon.SMALL} 64 images of 8 views and 256 of 2; no accuracy is measured, and images are random."""
+_SMALL = f"\n\nHere {_jeon.SMALL} 64 images of 8 views and 256 of 2; no accuracy is measured, and images are random."
 # The most that the paper has of the time of a run above the baseline's, in per cent.
 _LIMITS = {"CIFAR-10": 10, "ImageNet-100": 4}
 _STEPS = {"CIFAR-10": (250 / 256) / (800 / 1024), "ImageNet-100": (100 / 128) / (300 / 512)}
@@ -67,20 +64,19 @@ def paper(seeds: int = 3, *, images: Literal["random", "own"] = "random") -> Stu
 
 def small(seeds: int = 5) -> Study:
     """64 images of 8 views and 256 of 2; five seeds, since times differ by the machine, not by the training."""
-    found = {}
+    found, images = {}, _steps.images(32, 256)
     for method, objective in _jeon.objectives().items():
-        base = _jeon.bench_of(_steps.images(32, 256), *((2, 256) if method == "MoCo" else (8, 64)))
+        base = _jeon.bench_of(images, *((2, 256) if method == "MoCo" else (8, 64)))
         found["random", method] = studies.changed(base, {"objective": objective})
-    return _study(found, 2.0, about=_ABOUT_SMALL, seeds=seeds, cost="2 CPU cores, 3 minutes, estimated")
+    return _study(found, 2.0, about=_ABOUT + _SMALL, seeds=seeds, cost="2 CPU cores, 3 minutes, estimated")
 
 
 def smoke(seeds: int = 2) -> Study:
     """Five steps of a tiny network on random images."""
     whole, cells = small(), []
     for cell in whole.cells:
-        config = _images.tiny(cell.task).config
-        task = dataclasses.replace(cell.task, config=config, reference=config, seconds=0.0)  # type: ignore[type-var]
-        cells.append(Cell(cell.factors, task))
+        tiny = _images.tiny(cell.task)
+        cells.append(Cell(cell.factors, dataclasses.replace(tiny, reference=tiny.config, seconds=0.0)))
     return dataclasses.replace(whole, cells=cells, seeds=seeds, cost="seconds")
 
 

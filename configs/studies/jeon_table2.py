@@ -100,12 +100,10 @@ def _study(temperatures: Sequence[float], negatives: Sequence[int], seeds: int) 
         about=_ABOUT,
         cells=[
             Cell(
-                {"temperature": temperature, "K": number},
-                BestLoss(negatives=number, temperature=temperature),
-                {"loss": _PRINTED[temperature][_NEGATIVES.index(number)]},
+                {"temperature": t, "K": k}, BestLoss(negatives=k, temperature=t), {"loss": _PRINTED[t][place]}
             )
-            for temperature in temperatures
-            for number in negatives
+            for t in temperatures
+            for place, k in enumerate(negatives)
         ],
         measures=(Measure("loss", digits=4, better=""), Measure("formula", digits=4, better="")),
         claims=(AsPrinted(text, "Table 2, Section 4.5", "loss", {}, tolerance=0.001),),

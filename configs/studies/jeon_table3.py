@@ -21,11 +21,10 @@ table prints more than Table 1 does for the same method (k-NN 91.8 and 90.04, li
 DSF divides the concentration by the dimension p and multiplies the resultant length R by 0.95, since R tends to 1 in
 training and the concentration grows with p and as R nears 1, "often leading to numerical overflow" (Section 4.3).
 Appendix C and its figure are not in our text. Here are runs without either scaling: all concentrations times p, and R
-times 0.999. R and the concentration are those that the similarity uses, after the scalings; the values are means over
-the first and the last tenth of the steps; `mvcl report` draws the curves. That the scalings stabilise training is
-decided by the accuracy; a run whose loss is not finite fails and is listed as such. The margin is s+ - s-, the
-similarity of the positive less the mean of the negatives; cosines have at most 2 without a temperature
-(Proposition 1)."""
+times 0.999. R and the concentration are those after the scalings, means over the first and the last tenth of the steps;
+`mvcl report` draws the curves. That the scalings stabilise training is decided by the accuracy; a run whose loss is not
+finite fails and is listed as such. The margin is s+ - s-, the similarity of the positive less the mean of the
+negatives; cosines have at most 2 without a temperature (Proposition 1)."""
 _PAPER = """
 
 Table 3 here has Table 1's 250 epochs. The recipe is the released one; `--recipe paper` has the paper's settings where
@@ -42,11 +41,9 @@ _FORMS: Mapping[str, Mapping[str, Any]] = {
 _PRINTED = {0.8: (91.2, 92.0), 0.9: (91.3, 92.3), 1.0: (91.8, 92.5), 1.1: (91.4, 92.0)}
 _CURVES = [Measure(f"R, {when}", digits=3, better="") for when in _jeon.WHEN]
 _CURVES += [*(Measure(f"kappa, {when}", digits=2, better="") for when in _jeon.WHEN), *_jeon.MARGINS]
-_SAME: Any = {
-    "title": "Jeon 2025, Table 3 and Figures 5 and 6: DSF by temperature, and its similarities in training",
-    "reference": {"form": _PAPERS, "temperature": 1.0},
-    "along": "temperature",
-}
+_TITLE = "Jeon 2025, Table 3 and Figures 5 and 6: DSF by temperature, and its similarities in training"
+_REFERENCE = {"form": _PAPERS, "temperature": 1.0}
+_SAME: Any = {"title": _TITLE, "reference": _REFERENCE, "along": "temperature"}
 
 
 def paper(seeds: int = 1, *, recipe: _jeon.Recipe = "released") -> Study:
@@ -76,26 +73,17 @@ def small(seeds: int = SEEDS, *, data: Path) -> Study:
         # At 1 the objective of jeon_table1, whose run it shares.
         plain = {name: value for name, value in changes.items() if value != 1.0}
         cells.append(_jeon.cell(factors, base, {"objective": _jeon.objectives()["DSF"], **plain}))
-    return _images.study(
-        data,
-        cells,
-        _ABOUT + _SMALL,
-        **_SAME,
-        unequal="All compare 64 images but for training on labels, which compares none.",
-        measures=(*_bench.MEASURES, *_CURVES),
-        claims=_claims(("k-NN", "linear"), temperatures),
-        seeds=seeds,
-    )
+    same = {**_SAME, "unequal": _jeon.UNEQUAL, "measures": (*_bench.MEASURES, *_CURVES)}
+    claims = _claims(("k-NN", "linear"), temperatures)
+    return _images.study(data, cells, _ABOUT + _SMALL, **same, claims=claims, seeds=seeds)
 
 
 smoke = _images.smoke(small)
 
 
 def _grid(temperatures: Sequence[float]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    found: list[tuple[dict[str, Any], dict[str, Any]]] = [
-        ({"form": _PAPERS, "temperature": t}, {"objective.temperature": t}) for t in temperatures
-    ]
-    return found + [({"form": name, "temperature": 1.0}, {**of}) for name, of in _FORMS.items()]
+    papers: Any = [({"form": _PAPERS, "temperature": t}, {"objective.temperature": t}) for t in temperatures]
+    return papers + [({"form": name, "temperature": 1.0}, {**of}) for name, of in _FORMS.items()]
 
 
 def _claims(accuracies: Sequence[str], temperatures: Sequence[float]) -> list[Claim]:

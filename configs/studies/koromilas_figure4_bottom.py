@@ -13,7 +13,7 @@ import _koromilas
 import _rows
 from _koromilas import ALL, DHEL, INFO_NCE
 
-from mvcl.studies import SEEDS, Claim, Study, changed, trained
+from mvcl.studies import SEEDS, Claim, Study, trained
 
 _ABOUT = """\
 A batch has a fixed number of views, so that more views of an image leave fewer images: n = {budget} / k, rounded down.
@@ -40,8 +40,14 @@ def paper(seeds: int = 1, *, budget: int = 256, equal: Literal["epochs", "update
     for data, base in _koromilas.images("CIFAR-10", "CIFAR-100").items():
         for factors in _rows.grid(data=[data], objective=ALL, k=ks):
             config = base(factors["k"])
-            config = changed(config, _koromilas.fixed_views(config, budget))
-            changes = {"objective": _koromilas.objectives()[factors["objective"]]}
+            optimizer = config.optimizer  # one rate whatever k is, that of the batch (appendix E)
+            rate = optimizer.learning_rate * budget / optimizer.reference_batch
+            changes: dict[str, Any] = {"views.strategy": "fixed", "views.reference_views": 1}
+            changes |= {"optimizer.learning_rate": rate, "optimizer.reference_batch": None}
+            changes |= {
+                "train.batch_size": budget,
+                "objective": _koromilas.objectives()[factors["objective"]],
+            }
             changes |= {"train.steps": 39_062} if equal == "updates" else {}
             cells.append(trained(factors, config, changes))
         claims += _claims(ALL, ks, "linear, SGD", {"data": data})
@@ -59,15 +65,10 @@ def paper(seeds: int = 1, *, budget: int = 256, equal: Literal["epochs", "update
 def small(seeds: int = SEEDS, *, data: Path) -> Study:
     """Part of CIFAR-10, 256 views in a batch, k = 2, 4 and 8. `data` is its file, .npz."""
     names, ks, views = ("pwe", INFO_NCE, DHEL), (2, 4, 8), 2 * _bench.BATCH
-    grid = _rows.grid(objective=names, k=ks)
-    return _images.study(
-        data,
-        [_koromilas.on_bench(data, factors, views // factors["k"]) for factors in grid],
-        _ABOUT.format(budget=views, equal="; here updates are equal, and with them encoder passes"),
-        **_SAME,
-        claims=_claims(names, ks, _images.LINEAR, {}),
-        seeds=seeds,
-    )
+    grid, claims = _rows.grid(objective=names, k=ks), _claims(names, ks, _images.LINEAR, {})
+    cells = [_koromilas.on_bench(data, factors, views // factors["k"]) for factors in grid]
+    about = _ABOUT.format(budget=views, equal="; here updates are equal, and with them encoder passes")
+    return _images.study(data, cells, about, **_SAME, claims=claims, seeds=seeds)
 
 
 smoke = _images.smoke(small)

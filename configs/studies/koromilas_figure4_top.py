@@ -28,8 +28,9 @@ _PRINTED = {
     "CIFAR-100": (62.43, 62.78, 62.73),
     "ImageNet-100": (77.32, 77.38, 77.23),
 }
+_TITLE = "Koromilas 2025, Fig. 4 (top) and Table V: accuracy at 4 views by images in a batch"
 _SAME: Any = {
-    "title": "Koromilas 2025, Fig. 4 (top) and Table V: accuracy at 4 views by images in a batch",
+    "title": _TITLE,
     "unequal": "The batch is what is varied.",
     "columns": "batch",
     "along": "batch",
@@ -68,16 +69,10 @@ def small(seeds: int = SEEDS, *, data: Path) -> Study:
     """Part of CIFAR-10, two objectives. `data` is its file, .npz."""
     names = ("pwe", DHEL)
     grid = _rows.grid(objective=names, k=(4,), batch=_BATCHES)
+    claims = _claims(names, _images.LINEAR, 1.0, {})
     cells = [_koromilas.on_bench(data, factors, factors["batch"]) for factors in grid]
-    return _images.study(
-        data,
-        cells,
-        _ABOUT + _SMALL,
-        **_SAME,
-        claims=_claims(names, _images.LINEAR, 1.0, {}),
-        reference={"objective": "pwe"},
-        seeds=seeds,
-    )
+    same = {**_SAME, "reference": {"objective": "pwe"}}
+    return _images.study(data, cells, _ABOUT + _SMALL, **same, claims=claims, seeds=seeds)
 
 
 smoke = _images.smoke(small)

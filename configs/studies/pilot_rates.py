@@ -1,7 +1,4 @@
-"""The learning rates of the bench of the small studies, on images for validation and with other seeds.
-
-Source: ours.
-"""
+"""The learning rates of the bench of the small studies, on images for validation and with other seeds."""
 
 from pathlib import Path
 

@@ -1,8 +1,8 @@
 """Piran 2024, Figure 4: time of a training step with M3G by number of views k, beside pairwise InfoNCE.
 
 Section 5: ViT-B/16, student and teacher, 64 examples a device. No training: steps of two programs in turn; `--images
-imagenet --groups 32` is the paper's batch of ImageNet-1K (docs/how_to/data.md). `python -m
-benchmarks.overhead` has other sizes, and the passes of the solver.
+imagenet --groups 32` is the paper's batch of ImageNet-1K (docs/how_to/data.md). `python -m benchmarks.overhead` has
+other sizes, and the passes of the solver.
 """
 
 import itertools
@@ -14,7 +14,7 @@ import _steps
 from _piran import M3G
 
 from mvcl import training
-from mvcl.studies import Cell, Measure, Study, Trend, Within, changed
+from mvcl.studies import Cell, Claim, Measure, Study, Trend, Within, changed
 from mvcl.training import Config
 
 _ABOUT = """\
@@ -50,8 +50,8 @@ def paper(seeds: int = 3, *, images: Literal["imagenet", "random"] = "random", g
 
 def small(seeds: int = 5) -> Study:
     """A ConvNet; five seeds, since times differ by the machine, not by the training."""
-    base = _bench.bench_of(2, _steps.images(32, 64))
-    base = changed(base, {**_piran.taught(), "train.batch_size": 64})
+    changes = {**_piran.taught(), "train.batch_size": 64}
+    base = changed(_bench.bench_of(2, _steps.images(32, 64)), changes)
     about, cost = _ABOUT + _SMALL, "2 CPU cores, 1.5 minutes, estimated"
     return _study(base, (2, 4), 2.0, about=about, seeds=seeds, cost=cost)
 
@@ -70,9 +70,8 @@ def _study(base: Config, views: tuple[int, ...], seconds: float, **scale: Any) -
         cells.append(Cell({"method": name, "k": k}, task))
     minor = "M3G incurs a minor overhead (here: a step takes at most 1.5 times as long)"
     rises = "The overhead of M3G rises with k, as its cost n^k does"
-    claims: list[Within | Trend] = [Within(minor, "Section 5, Figure 4", "ratio", {"method": M3G}, high=1.5)]
-    if len(views) > 1:
-        claims.append(Trend(rises, "Section 6.2", "ratio", {"method": M3G}, "k"))
+    claims: list[Claim] = [Within(minor, "Section 5, Figure 4", "ratio", {"method": M3G}, high=1.5)]
+    claims += [Trend(rises, "Section 6.2", "ratio", {"method": M3G}, "k")] if len(views) > 1 else []
     return Study(
         title="Piran 2024, Figure 4: time of a training step by number of views",
         cells=cells,

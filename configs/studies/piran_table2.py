@@ -22,18 +22,16 @@ from mvcl.studies import SEEDS, Cell, Claim, Found, Measure, Study, Training, Va
 from mvcl.training import Config
 
 _ABOUT = """\
-The recipe is `piran/images:domainnet` (docs/papers/piran.md has every setting and its source): a view from each of the
-k = 5 seen domains{groups}. A seed has draws of classes and images of its own too (data.draw_seed). "5 to 1" is the
-classifier of the five seen domains together, "1 to 1" the mean of those of single domains, each by its name; all are
-tested on the unseen domain. Figures 2 and A1 are the map of these: a row for each method, a block for each unseen
-domain. The text gives M3G an average rank of 1.4 over the 30 classifiers of one domain and 4 runs, and does not say of
-how many methods; here the rank is among those of the table. BYOL's loss is linear in each vector and the average is not
-projected again (Eq. 4), so that BYOL pwe and ave are one function and no claim compares them; the printed ones differ.
+The recipe is `piran/images:domainnet` (docs/papers/piran.md has every setting and its source): a view from
+each of the k = 5 seen domains{groups}. A seed has draws of classes and images of its own too (data.draw_seed). "5 to 1"
+is the classifier of the five seen domains together, "1 to 1" the mean of those of single domains, each by its name; all
+are tested on the unseen domain. Figures 2 and A1 are the map of these. The text gives M3G an average rank of 1.4 over
+the 30 classifiers of one domain and 4 runs, and does not say of how many methods; here the rank is among those of the
+table. BYOL pwe and ave are one function, as the loss is linear in each vector and the average is not projected again
+(Eq. 4); no claim compares them, and the printed ones differ.
 
 The text does not fit Table 2 in two places: "ranging from 11% to 30% for M3G", where the table has 10.4 to 46.3, and "a
 mean improvement of 3.1%" over InfoNCE ave, where the mean of the six differences is 2.7."""
-
-
 _SMALL = """
 
 **Small scale.** Images of the first 10,000 of CIFAR-10 and of its test set in six looks in place of domains, of other
@@ -58,8 +56,6 @@ _DEVIATIONS = {
     "real": (0.3, 9.3, 0.1, 0.6, 0.2),
     "sketch": (0.6, 2.1, 0.1, 1.6, 0.4),
 }
-
-
 LOOKS = ("plain", "grey", "inverted", "turned", "blurred", "noisy")
 
 
@@ -168,11 +164,7 @@ class LowestRank(Claim):
 
 
 def paper(seeds: int = 4, *, data: Path) -> Study:
-    """DomainNet, ViT-B/16, 300 epochs.
-
-    Args:
-      data: folder of DomainNet.
-    """
+    """DomainNet, ViT-B/16, 300 epochs. `data` is its folder."""
     base = studies.changed(training.load("piran/images:domainnet"), {"data.path": str(data)})
     cost = _rows.of_gpus(1_730_000, "of 4 seeds")
     rows, seeded = _piran.methods(0.05), ("train.seed", "data.draw_seed")

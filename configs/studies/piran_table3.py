@@ -45,9 +45,8 @@ def _study(base: Config, batch: int, labels: tuple[int, ...], **scale: Any) -> S
         cells.append(Cell({"method": method}, task, printed))
     for name in names:
         text, m3g = "M3G is above pairwise InfoNCE", {"method": M3G}
-        claims += _rows.above(
-            "Section 4.3, Table 3", name, [(f"{text} with {name}", m3g, [{"method": INFO_NCE}])]
-        )
+        row = (f"{text} with {name}", m3g, [{"method": INFO_NCE}])
+        claims += _rows.above("Section 4.3, Table 3", name, [row])
         row = (f"{text} of as many windows with {name}", m3g, [{"method": EQUAL}])
         claims += _rows.above("ours", name, [row])
     return Study(

@@ -25,22 +25,18 @@ with jitter of strength {colour:g}. Geometric and arithmetic have M = 4 views, S
 "significantly different qualitative behavior" between SimCLR and the poly-view losses; here that is read as: from the
 strength of all other experiments, colour {colour:g} and crop 0.08, to every other one, accuracy changes as that of
 SimCLR, within 1 point, which is ours. One seed has no interval and decides nothing."""
-
-
 _policy = partial(augment.simclr, image_size=_bench.SIDE, blur_probability=0.0, mean=(0.0,), std=(1.0,))
-_SAME: Any = {
-    "title": "Shidani 2024, Figure 5: augmentation strength at M = 4",
-    "along": "strength",
-    "reference": {"objective": SIMCLR},
-}
+Strengths = Sequence[tuple[str, float]]
+_TITLE, _REFERENCE = "Shidani 2024, Figure 5: augmentation strength at M = 4", {"objective": SIMCLR}
+_SAME: Any = {"title": _TITLE, "along": "strength", "reference": _REFERENCE}
 
 
 def paper(seeds: int = 1) -> Study:
     """ImageNet-1K, ResNet-50, 128 epochs."""
     base, names = _shidani.batches()["growing"], (SIMCLR, GEOMETRIC, ARITHMETIC)
     policy = partial(augment.simclr, image_size=224, blur_kernel=0)
-    strengths = [("colour", s) for s in (0.25, 0.5, 0.75, 1.0)]
-    strengths += [("crop", s) for s in (0.08, 0.25, 0.5, 0.75)]
+    levels = {"colour": (0.25, 0.5, 0.75, 1.0), "crop": (0.08, 0.25, 0.5, 0.75)}
+    strengths = [(kind, s) for kind, of in levels.items() for s in of]
     cells = []
     for name, (kind, strength) in itertools.product(names, strengths):
         of = {"strength": strength} if kind == "colour" else {"strength": 1.0, "crop_scale": (strength, 1.0)}
@@ -72,22 +68,14 @@ def small(seeds: int = SEEDS, *, data: Path) -> Study:
         changes = {"objective": _shidani.on_bench(name, m), **policies[kind, strength]}
         factors: Factors = {"objective": name, "augmentation": kind, "strength": strength}
         cells.append(_images.cell(factors, _images.bench(data, m), changes))
-    return _images.study(
-        data,
-        cells,
-        _ABOUT.format(colour=0.5),
-        **_SAME,
-        claims=_claims(_images.LINEAR, names[1:], [*policies], 0.5),
-        seeds=seeds,
-    )
+    claims = _claims(_images.LINEAR, names[1:], [*policies], 0.5)
+    return _images.study(data, cells, _ABOUT.format(colour=0.5), **_SAME, claims=claims, seeds=seeds)
 
 
 smoke = _images.smoke(small)
 
 
-def _claims(
-    accuracy: str, names: Sequence[str], strengths: Sequence[tuple[str, float]], colour: float
-) -> list[Claim]:
+def _claims(accuracy: str, names: Sequence[str], strengths: Strengths, colour: float) -> list[Claim]:
     found: list[Claim] = []
     for name, (kind, strength) in itertools.product(names, strengths):
         reference = {"colour": colour, "crop": 0.08}[kind]

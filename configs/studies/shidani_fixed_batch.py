@@ -66,22 +66,14 @@ def measured(folder: Path) -> list[Values]:
 
 
 def _study(views: Mapping[int, tuple[int, ...]], about: str, cost: str, **options: Any) -> Study:
-    cells, claims = [], list[Claim]()
+    cells, claims, known = [], list[Claim](), _gaussian.MEASURES
     for b, of_batch in views.items():
         grid = {} if b > 1000 else {"grid": 0}
         batches = [(m, b // m) for m in of_batch]
         of_b = _gaussian.cells(("geometric", "arithmetic"), batches, measure=measured, **options, **grid)
         cells += [dataclasses.replace(cell, factors={"B": b, **cell.factors}) for cell in of_b]
-        best = [
-            (
-                f"Appendix E.5, {name}",
-                "bound",
-                f"The printed bound is largest at the M of {name}",
-                GEOMETRIC,
-                of[b],
-            )
-            for name, of in BEST.items()
-        ]
+        text = "The printed bound is largest at the M of"
+        best = [(f"Appendix E.5, {of}", "bound", f"{text} {of}", GEOMETRIC, m[b]) for of, m in BEST.items()]
         limit = "The bound that holds is largest at the M with the largest limit"
         best.append(("ours", "valid", limit, ARITHMETIC, _LARGEST_LIMIT[b]))
         for source, measure, text, objective, m in (row for row in best if row[-1] in of_batch):
@@ -94,14 +86,12 @@ def _study(views: Mapping[int, tuple[int, ...]], about: str, cost: str, **option
         about=about,
         cells=cells,
         measures=(
-            Measure("valid", label="bound that holds", digits=4),
+            known["valid"],
             Measure("limit", label="its limit", digits=4, better=""),
-            Measure("bound", label="printed bound", digits=4, better=""),
+            known["bound"],
             Measure("gap", label="its gap", digits=4, better=""),
             Measure("valid gap", label="gap of the bound that holds", digits=4, better="lower"),
-            Measure("information", label="true information", digits=4, better=""),
-            Measure("loss", digits=4, better=""),
-            _gaussian.FLAT,
+            *(known["information"], known["loss"], _gaussian.FLAT),
         ),
         claims=(
             *claims,

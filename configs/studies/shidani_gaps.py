@@ -15,7 +15,7 @@ import _rows
 import numpy as np
 
 from mvcl import metrics
-from mvcl.studies import Cell, Claim, Measure, Study, Trend, Values, Within
+from mvcl.studies import Cell, Claim, Study, Trend, Values, Within
 
 _ABOUT = """\
 A critic F2 of two views is aggregated over the n = M - 1 views other than x: F = log mean exp F2 (arithmetic, Eq. 9) or
@@ -26,15 +26,14 @@ the marginals, and there are two gaps:
     self-normalised gap  I(M) - E[F] = I(M) - (log(B - M + 1) - loss)        of the printed bound of Theorem 2.2
 
 They differ by 1 - E'[e^F]: with many instances that is 0 for the arithmetic mean, and positive for the geometric by
-Jensen's inequality (Eq. 85), which the proof of Theorem 2.2 gives away. Here both are computed with as many instances
-as one likes, K to infinity, and no network.
+Jensen's inequality (Eq. 85), which the proof of Theorem 2.2 gives away. Both are computed for K to infinity.
 
 **The models.** A bit: c is 0 or 1 with equal probability, and a view is c, flipped with probability 1/4 or 1/10; sums
 over all outcomes, exact. Gaussian: the model of Figure 2, deviations 1 and 0.5; closed forms, and for the arithmetic
 mean at M > 2 an average over draws, so that its cells alone vary with the seed. F2 is the best critic of pairs, log
-p(x, y) / p(x) p(y), for which both gaps are 0 at M = 2; and, for the bit, also the critic that has the largest bound of
-Eq. 5 for this M and mean. The critic that minimises the geometric poly-view loss is that of pairs at every M, since
-each of its terms compares two views.
+p(x, y) / p(x) p(y), for which both gaps are 0 at M = 2 and which the geometric poly-view loss trains at every M, since
+each of its terms compares two views; and, for the bit, also the critic that has the largest bound of Eq. 5 for this M
+and mean.
 
 **By hand.** The bit with 1/4 at M = 3, with the best critic of pairs, log 5/4 where two views agree and log 3/4 where
 not: both others agree with x with probability 7/16 (5/16 under E'), one with 3/8 (3/8), none with 3/16 (5/16), so that
@@ -45,25 +44,18 @@ to be at most that at M = 2, and Theorem C.1 (Eq. 8) at most the mean gap of the
 false, for both means and both gaps.
 
 **The step that fails.** The proofs write g = c e^F with c = p(x) p(Y) / p(x, Y) (Eqs. 59 and 60) and keep c while M
-changes. It depends on M: E[log c] = -I(M). In Eqs. 61 to 63 the right-hand side should be the gap of a pair, with c of
-two views; what stands there has c of M views, which is larger by I(M) - I(2). In Eqs. 92 to 94 (arithmetic) and 96, 101
-and 102 (geometric) c of the larger M is read as that of the smaller. E[g] = E'[e^F] has no c in it, but -E[log c] grows
-by the difference of the two informations. So what is proved is that the bound of Eq. 5 never falls (footnote 3), for a
-fixed F2, and not that the gap does not grow. For the poly-view loss F2 has the negatives of all M views (Eq. 75), so
-that F2 is not fixed either.
+changes. But E[log c] = -I(M). In Eqs. 61 to 63 the right-hand side should be the gap of a pair, with c of two views;
+what stands there has c of M views, which is larger by I(M) - I(2). In Eqs. 92 to 94 (arithmetic) and 96, 101 and 102
+(geometric) c of the larger M is read as that of the smaller. So what is proved is that the bound of Eq. 5 never falls
+(footnote 3), for a fixed F2, and not that the gap does not grow. For the poly-view loss F2 has the negatives of all M
+views (Eq. 75), so that F2 is not fixed either.
 
 **Which mean has the smaller gap** depends on the gap, the critic and the model. With one critic of pairs the arithmetic
 mean has the smaller self-normalised gap always, as log mean exp F2 >= mean F2. By Eq. 7 the geometric has the smaller
 one in the Gaussian model; in the bit models the order changes with M. `mvcl study shidani_figure2` trains a critic on
 each loss."""
 
-MEASURES = (
-    Measure("gap, Eq. 7", digits=4, better="lower"),
-    Measure("gap", label="gap, self-normalised", digits=4, better="lower"),
-    Measure("bound, Eq. 5", digits=4),
-    Measure("E' e^F", digits=4, better=""),
-    Measure("information", label="true information", digits=4, better=""),
-)
+_MEASURES = ("gap, Eq. 7", "gap", "bound, Eq. 5", "E' e^F", "information")
 Mean = Literal["arithmetic", "geometric"]
 _LABELS = {"gap, Eq. 7": "gap of Eq. 7", "gap": "self-normalised gap"}
 PAIRS, BEST = "of pairs", "best of Eq. 5"
@@ -192,7 +184,7 @@ def _study(views: tuple[int, ...], draws: int, seeds: int, cost: str) -> Study:
         title="Shidani 2024, Theorems 2.3 and C.1: both gaps, computed",
         about=_ABOUT,
         cells=cells,
-        measures=MEASURES,
+        measures=[_gaussian.MEASURES[name] for name in _MEASURES],
         claims=claims,
         along="M",
         seeds=seeds,

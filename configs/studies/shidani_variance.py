@@ -80,9 +80,7 @@ def _study(views: tuple[int, ...], batches: int, **scale: Any) -> Study:
     return Study(
         title="Shidani 2024, Proposition 2.2: variance of Multi-Crop",
         about=_ABOUT,
-        cells=[
-            Cell({"M": m}, task, {"variance": round(printed_variance(m), 3)}) for m, task in tasks.items()
-        ],
+        cells=[Cell({"M": m}, of, {"variance": round(printed_variance(m), 3)}) for m, of in tasks.items()],
         measures=(
             Measure("variance", label="variance by that of a pair", digits=3, better="lower"),
             Measure("excess", label="above the factor of Eq. 3", digits=3, better="lower"),

@@ -18,22 +18,21 @@ from mvcl.losses import Operands
 from mvcl.studies import SEEDS, Cell, Measure, Study
 
 _ABOUT = """\
-The views are synthetic and their information is known (`FactorViews`). Factors are bits: `shared` bits are
-in all views, `pair` bits in two neighbouring views, `unique` bits in one. Of each three neighbours each has a `part`;
-two parts tell nothing of each other, and the three tell a bit, the `synergy`, which no two views tell. All are fair but
-for the synergy, which is -1 with probability 0.1. A view is a random network of its bits, and noise. Two views have no
-pair bits and no synergy; one kind of three views has no pair bits either, and one bit each of `shared` and `unique`.
+The views are synthetic and their information is known (`FactorViews`). Factors are bits: `shared` bits are in all
+views, `pair` bits in two neighbouring views, `unique` bits in one. Of each three neighbours each has a `part`; two
+parts tell nothing of each other, and the three tell a bit, the `synergy`. All are fair but for the synergy, which is -1
+with probability 0.1. A view is a random network of its bits, and noise. Two views have no pair bits and no synergy; one
+kind of three views has no pair bits either, and one bit each of `shared` and `unique`.
 
 Each view has an encoder, an MLP of 48 hidden units to 12 numbers; the inputs have 16 and a view at most 9 bits. Every
-objective is trained with the same encoders, Adam, peak learning rate 0.01 with a cosine, and 600 steps of 128 fresh
-instances. The temperature of an objective of cosines is one of 0.05, 0.1, 0.2 and 0.5, that of `dsf` and `symile`,
-whose similarities have no limit, one of 0.25, 0.5, 1 and 2, epsilon of `m3g` one of 0.05, 0.1, 0.2 and 0.5, and the
-scale of `siglip` one of 2, 5, 10 and 20: for each kind of views that whose networks on other draws and renderings have
-the largest mean of all factors. Other options are the defaults of the library but for: 64 slices for `lejepa` and
-`visreg`; each aggregation of `poly_view`; vectors as they are, not projected, for `symile`. This, and the kind of views
-without pair bits, were chosen in trials with 4 networks: on unit vectors at temperatures 0.02 and 0.1, and with pair
-bits and two shared bits also without projection, Symile had kept hardly more of the parts than of what is unique after
-300 and 600 steps.
+objective has the same encoders, Adam, peak learning rate 0.01 with a cosine, and 600 steps of 128 fresh instances. The
+temperature of an objective of cosines and epsilon of `m3g` are one of 0.05, 0.1, 0.2 and 0.5, the temperature of `dsf`
+and `symile`, whose similarities have no limit, one of 0.25, 0.5, 1 and 2, the scale of `siglip` one of 2, 5, 10 and 20:
+for each kind of views that whose networks on other draws and renderings have the largest mean of all factors. Other
+options are the defaults of the library but for: 64 slices for `lejepa` and `visreg`; each aggregation of `poly_view`;
+vectors as they are, not projected, for `symile`. This, and the kind of views without pair bits, were chosen in trials
+with 4 networks: on unit vectors at temperatures 0.02 and 0.1, and with pair bits and two shared bits also without
+projection, Symile had kept hardly more of the parts than of what is unique after 300 and 600 steps.
 
 Every objective compares the 128 instances of a batch but for `symile` with `negatives="all"` at k = 4, which compares
 32, the mean over four parts of the batch; the row "all_pairs(info_nce), 32 instances" is there beside it. `m3g` and
@@ -44,27 +43,22 @@ and is not trained with missing views. `triangle` is for three views.
 
 The numbers are test R² of ridge regressions of each bit on the embeddings, 0 at chance and 1 at best, the mean over the
 bits of a factor: of 2,048 instances with all views, fitted on 2,048 others. `shared` to `part` are read from the
-embeddings of all views together, `one view` from that of one. No linear probe reads the synergy; its number is the
-squared correlation of it with the product of what the three probes of its parts read. Where the last view is noise,
-the bits are those of the other views; at k = 3 no synergy is left. The networks of a cell differ in data, rendering of
-the views and first weights, which are the same for all objectives, so that differences are paired.
+embeddings of all views together, `one view` from that of one, the synergy from none: its number is the squared
+correlation of it with the product of what the three probes of its parts read. Where the last view is noise, the bits
+are those of the other views; at k = 3 no synergy is left. The networks of a cell differ in data, rendering of the views
+and first weights, which are the same for all objectives, so that differences are paired.
 
-Baselines: the inputs themselves; untrained encoders; encoders trained to restore the input (`autoencoder`); encoders
-trained to restore the bits themselves (`supervised`), the upper bound for these encoders. An objective that leaves
-`unique` below the untrained encoders drops what views do not share. A row whose `shared` is not above that of the
-untrained encoders has not learned with these steps, and its other numbers tell nothing of what it prefers."""
+Baselines: the inputs themselves; untrained encoders; encoders trained to restore the input (`autoencoder`), or the bits
+themselves (`supervised`), the upper bound for these encoders. An objective that leaves `unique` below the untrained
+encoders drops what views do not share. A row whose `shared` is not above that of the untrained encoders has not learned
+with these steps, and its other numbers tell nothing of what it prefers."""
 
-TUNED = {
-    "temperature": (0.05, 0.1, 0.2, 0.5),
-    "epsilon": (0.05, 0.1, 0.2, 0.5),
-    "scale": (2.0, 5.0, 10.0, 20.0),
-}
+TUNED = dict.fromkeys(("temperature", "epsilon"), (0.05, 0.1, 0.2, 0.5)) | {"scale": (2.0, 5.0, 10.0, 20.0)}
 """Options that an objective chooses among, and their values; others for the temperature of unlimited similarities."""
 _UNLIMITED = (0.25, 0.5, 1.0, 2.0)
 _SLICES = {losses.lejepa: {"slices": 64}, losses.visreg: {"slices": 64}}
 # Parts of the batch, by number of views, for the tensor of all tuples that Symile forms, and for M3G, which has none.
-_TUPLES = {2: 1, 3: 1, 4: 4}
-_JOINT = {2: 1, 3: 1, 4: 1}
+_TUPLES, _JOINT = {2: 1, 3: 1, 4: 4}, {2: 1, 3: 1, 4: 1}
 _FEWER = "all_pairs(info_nce), 32 instances"
 _UNEQUAL = f"At k = 4 `symile, all` compares 32 instances, all others 128; `{_FEWER}` is the same number."
 
@@ -89,11 +83,8 @@ def objectives() -> dict[str, tuple[losses.Loss, Mapping[int, int] | None]]:
             found[f"{name}, shuffled"] = partial(free, negatives="shuffled"), None
             found[f"{name}, all"] = partial(free, negatives="all"), _TUPLES
         else:
-            options = _SLICES.get(function, {})
-            found[name] = (
-                partial(function, **options) if options else function,
-                _JOINT if function is losses.m3g else None,
-            )
+            options, parts = _SLICES.get(function), _JOINT if function is losses.m3g else None
+            found[name] = partial(function, **options) if options else function, parts
     for of_views in (losses.one_vs_rest, losses.cross_pairs, losses.mean_pair):
         found[f"{of_views.__name__}(info_nce)"] = of_views(losses.info_nce), None
     return found
@@ -116,10 +107,8 @@ def _views() -> dict[str, FactorViews]:
 def tuned(objective: losses.Loss) -> tuple[str, tuple[float, ...]]:
     """The option of an objective that is chosen by validation, and its values."""
     function, options = losses.unwrap(objective)[0], losses.takes(objective).options
-    named = [
-        name for name in TUNED if name in options and (name != "scale" or "bias" in options)
-    ]  # of a sigmoid
-    option = named[0] if named else ""
+    of_sigmoid = "bias" in options
+    option = next((name for name in TUNED if name in options and (name != "scale" or of_sigmoid)), "")
     unlimited = function in (losses.dsf, losses.symile)
     return option, _UNLIMITED if unlimited else TUNED.get(option, ())
 
@@ -171,10 +160,8 @@ def small(seeds: int = SEEDS) -> Study:
     symile = {"objective": "symile, shuffled", "views": "k = 3, no pair bits"}
     drops, untrained = "InfoNCE of pairs drops what one view alone has", {"objective": "untrained"}
     pairs = {"objective": "all_pairs(info_nce)"}
-    claims = [
-        *_rows.above("Saporta 2024, Section 5.1", "part", [(keeps, symile, [pairs, untrained])]),
-        *_rows.above("ours", "unique", [(drops, {**untrained, "views": "k = 3"}, [pairs])]),
-    ]
+    claims = _rows.above("Saporta 2024, Section 5.1", "part", [(keeps, symile, [pairs, untrained])])
+    claims += _rows.above("ours", "unique", [(drops, {**untrained, "views": "k = 3"}, [pairs])])
     return _study(
         seeds,
         _views(),
@@ -189,6 +176,6 @@ def smoke(seeds: int = 2) -> Study:
     kinds = {name: _views()[name] for name in ("k = 3", "k = 3, missing")}
     sizes, cost = {"steps": 4, "batch_size": 32}, "a minute on 2 cores, most of it compilation"
     whole = _study(seeds, kinds, sizes, cost=cost)
-    shown = ["raw inputs", "untrained", "autoencoder", "supervised"]
-    shown += ["all_pairs(info_nce)", "symile, shuffled", "dsf"]
+    shown = ["raw inputs", "untrained", "autoencoder", "supervised", "symile, shuffled", "dsf"]
+    shown.append("all_pairs(info_nce)")
     return dataclasses.replace(whole, cells=[c for c in whole.cells if c.factors["objective"] in shown])

@@ -12,23 +12,23 @@ import _rows
 import _sem
 
 from mvcl import methods, studies
-from mvcl.studies import SEEDS, Cell, Claim, Measure, Study, Within, trained
+from mvcl.studies import SEEDS, Claim, Measure, Study, Within, trained
 from mvcl.training import Config
 
+Two = tuple[int, int]
 _SEM, _PLAIN = "SEM", "InfoNCE without W and R"
-_ABOUT = """\
+_ABOUT = f"""\
 Figure 2: (a) autoencoders alone are trained on all views; K-means clusters the hidden features of each view. (b), (c)
-InfoNCE compares the worst view of (a) with the best, after the same reconstruction, without weights and without further
-reconstruction. The paper shows curves without numbers, of which the text names one: the cosine of the two views
-converges to 1.0. Figure 5: SEM, four rounds of 100 epochs on Caltech; the released code sets 4 rounds and then 3. Views
-4 and 5 are of high quality, view 1 of low. The paper has one run, shown as curves without numbers; the row without W
-and R is the comparison with its Figure 2, which has two views only.
+InfoNCE compares the worst view of (a) with the best, after the same reconstruction, without weights and further
+reconstruction. Of the curves the text names one number: the cosine of the two views converges to 1.0. Figure 5: SEM,
+four rounds of 100 epochs on Caltech; the released code sets 4 rounds and then 3. Views 4 and 5 are of high quality,
+view 1 of low. The paper has one run; the row without W and R is the comparison with its Figure 2, of two views only.
 
 "Before" is after the reconstruction, "after" the end of training, both of the hidden features H: before the contrast Z
 is a random projection of H. The released code prints H before and Z after. The weight of a pair is its mean over the
 rounds, the gap the least difference of the two pairs' weights over the rounds. The part of a loss that is left is the
 mean over training of the fall that is still ahead, 1 at the start: it is smaller for the pair whose loss falls earlier.
-[The paper's page](../papers/xu.md) has the origin of every setting."""
+{_sem.PAGE}"""
 _SMALL = f"""
 
 **Small scale.** handwritten.mat, which is not from the paper, with {_sem.NETWORKS}.
@@ -58,7 +58,7 @@ def smoke(seeds: int = 2) -> Study:
 
 
 def _study(
-    base: Config, low: int, good: tuple[int, int], printed: dict[str, float], views: int = 6, **scale: Any
+    base: Config, low: int, good: Two, printed: dict[str, float], views: int = 6, **scale: Any
 ) -> Study:
     every, first = tuple(range(1, views + 1)), good[0]
     strong, weak = (min(good), max(good)), (min(low, first), max(low, first))
@@ -68,7 +68,7 @@ def _study(
     plain = studies.changed(base, _sem.WITHOUT_SEM)
     # The random tables of the scale smoke, four, cannot be chosen.
     two = plain if views == 4 else studies.changed(plain, {"data.views": tuple(map(str, weak))})
-    reconstruction, contrast = "reconstruction", {"training": f"InfoNCE, views {low} and {first}"}
+    contrast = {"training": f"InfoNCE, views {low} and {first}"}
     over_time = partial(_sem.over_time, numbers=every, compared=(strong, weak))
     pairs = [f"{a}-{b}" for a, b in (strong, weak)]
     measures = [Measure(f"view {v} before", percent=True) for v in every]
@@ -80,15 +80,14 @@ def _study(
     measures += [Measure(f"{of} weight", digits=3, better="") for of in pairs]
     measures += [Measure(f"{of} loss left", digits=3, better="lower") for of in pairs]
     measures += [Measure(name, digits=3, better="") for name in ("weight gap", "lag")]
-    cells: list[Cell] = [
-        trained({"training": reconstruction}, alone, measure=partial(_sem.over_time, numbers=every)),
-        trained(contrast, two, printed=printed, measure=partial(_sem.over_time, numbers=weak)),
-        trained({"training": _SEM}, base, measure=over_time),
-        trained({"training": _PLAIN}, plain, measure=over_time),
-    ]
     return Study(
         title="Xu 2023, Figures 2 and 5: representation degeneration, and SEM during training",
-        cells=cells,
+        cells=[
+            trained({"training": "reconstruction"}, alone, measure=partial(_sem.over_time, numbers=every)),
+            trained(contrast, two, printed=printed, measure=partial(_sem.over_time, numbers=weak)),
+            trained({"training": _SEM}, base, measure=over_time),
+            trained({"training": _PLAIN}, plain, measure=over_time),
+        ],
         measures=measures,
         claims=_claims(low, good, pair, contrast),
         reference={"training": _PLAIN},
@@ -96,7 +95,7 @@ def _study(
     )
 
 
-def _claims(low: int, good: tuple[int, int], pair: str, contrast: dict[str, str]) -> list[Claim]:
+def _claims(low: int, good: Two, pair: str, contrast: dict[str, str]) -> list[Claim]:
     """Of Figure 2, two views by InfoNCE, and of Figure 5, SEM of all."""
     (first, second), sem = good, {"training": _SEM}
     b, c, five = "Section 3.1, Figure 2(b)", "Section 3.1, Figure 2(c)", "Section 4.3, Figure 5"
@@ -106,8 +105,7 @@ def _claims(low: int, good: tuple[int, int], pair: str, contrast: dict[str, str]
     better = f"view {first} ends better than without weights and reconstruction: less degeneration"
     better_row = (better, sem, [{"training": _PLAIN}])
     rises = [(f"{five}(a)", heavier, "weight gap"), (f"{five}(b)", earlier, "lag")]
-    for view in (low, *good):
-        rises.append((f"{five}(c)", f"view {view} gets better by SEM", f"view {view} change"))
+    rises += [(f"{five}(c)", f"view {v} gets better by SEM", f"view {v} change") for v in (low, *good)]
     return [
         Within(equal, f"{b}; the bound is ours", f"{pair} cosine after", contrast, low=0.9),
         Within(f"the loss of views {low} and {first} falls", b, f"{pair} loss change", contrast, high=0.0),

@@ -38,11 +38,10 @@ _ROWS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 _MARGIN = 5.0  # points of accuracy that count as sensitive; the paper names none
 _ABOUT = f"""\
 The pair loss is InfoNCE, the weights are CMI's, the reconstruction is that of plain autoencoders and λ = 1, but for the
-part that a row names. Without weights every pair of views has the weight 1. Without reconstruction nothing is
-reconstructed after the pre-training, which is that of plain autoencoders there; whether the paper's row has the
-pre-training is not said. λ is the weight of the reconstruction; the clusters are those of single views, for the CMI
-weights, where all views together have K, the number of classes; K/2 is rounded down, as in the released code. K-means
-on the embeddings of all views side by side.
+part that a row names. Without weights every pair of views has the weight 1. Without reconstruction there is that of the
+pre-training, by plain autoencoders, alone; whether the paper's row has it is not said. λ is the weight of the
+reconstruction; the clusters are those of single views, for the CMI weights, where all views together have K, the number
+of classes; K/2 is rounded down, as in the released code. K-means on the embeddings of all views side by side.
 
 The text says that DAE and MAE perform better than AE; Table 4 prints DAE 1.0 below AE on CCV. That CMI "generally
 achieves the best performance" is a statement of Appendix C, on more data sets, and no claim here. Figure 6 has no
@@ -66,9 +65,8 @@ def small(seeds: int = SEEDS, *, data: Path) -> Study:
     """Handwritten numerals, small networks. `data` is handwritten.mat."""
     few = {setting: _ROWS[_LAMBDA][setting] for setting in ("0.1", "1", "10")}  # of the claims
     cells = _cells(_sem.tables(data), "handwritten", {**_ROWS, _LAMBDA: few, _CLUSTERS: _clusters(10)})
-    return _study(
-        cells, _ABOUT + _sem.SMALL + ".", seeds=seeds, cost="3.3 hours on 2 CPU cores, of `xu_figure2`"
-    )
+    about = f"{_ABOUT}{_sem.SMALL}."
+    return _study(cells, about, seeds=seeds, cost="3.3 hours on 2 CPU cores, of `xu_figure2`")
 
 
 def smoke(seeds: int = 2) -> Study:

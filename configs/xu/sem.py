@@ -10,11 +10,7 @@
 dha, ccv, nuswide, caltech and youtubevideo are the clustering table of Section 4 (Table 2); the data are linked from
 the authors' repository (SubmissionsIn/SEM). They train as its code does: schedules, scaling, optimiser, last batch,
 biases and K-means are those of the released code, also the one K-means of the evaluation. A run is one training; the
-paper's means over 10 trainings are
-
-    mvcl train xu/sem:caltech --data.path Caltech.mat --seeds 10 --workdir runs/caltech
-
-Table 2's other cells, and Tables 3 and 4:
+paper's means are over 10, --seeds 10. Table 2's other cells, and Tables 3 and 4:
 
     objective.pair:spectral                  PSCL in place of InfoNCE, which as released is nt_xent at temperature 1.0
     objective.pair:rince                     RINCE
@@ -32,9 +28,8 @@ CMC's memory bank of negatives is not here; its sum over pairs m < n with the ne
       --objective.reduction sum objective.pair:info_nce --objective.pair.temperature 0.07 --objective.pair.symmetric \
       --method.lam 0 --method.weights none --workdir runs/cmc
 
-DCP, MFLVC and DSIMVC are not implemented.
-
-Precision is float32 on every device; a GPU's bfloat16 or TF32 would be another computation.
+DCP, MFLVC and DSIMVC are not implemented. Precision is float32 on every device; a GPU's bfloat16 or TF32 would be
+another computation.
 
 Hardware: 2 CPU cores. Times marked * are not measured: they are the FLOPs of docs/how_to/recipes.md at the speed of
 handwritten, 45 GFLOP in 0.19 s, without the K-means.
@@ -141,16 +136,12 @@ def handwritten() -> Config:
     """Handwritten numerals (UCI mfeat), 6 views of 2,000 digits: 2 rounds of 50 epochs.
 
     Not from Xu 2023: a data set that is small and free.
-
     Cost: 5 minutes; 0.063 PFLOP.
     The released code (3 seeds, docs/how_to/sem.md): ACC 82.6 ± 0.3 %, NMI 82.3 ± 0.4 %, and after round 1 85.3 ± 1.1 %,
     86.9 ± 0.3 %. `mvcl study control_sem_training --scale paper --data handwritten.mat` trains its parts.
     """
-    source = dataclasses.replace(
-        _TABLES,
-        path="handwritten.mat",  # released, dataloader.py
-        scaling=("minmax",),  # released, dataloader.py
-    )
+    path = "handwritten.mat"  # released, dataloader.py
+    source = dataclasses.replace(_TABLES, path=path, scaling=("minmax",))  # released, dataloader.py
     return dataclasses.replace(tables(), data=source)
 
 
@@ -172,7 +163,6 @@ def digits_views() -> Config:
 
     --data.noise adds a seventh view, of noise: its weights fall, and without weights (--method.weights none
     --method.lam 0) its own accuracy rises. Not from a paper.
-
     Cost: under 2 minutes; 0.008 PFLOP.
     """
     method = dataclasses.replace(
@@ -189,7 +179,6 @@ def dha() -> Config:
     """DHA, 2 views of 483 videos, 23 classes: 1 round of 300 epochs. PATH is DHA.mat.
 
     Nothing is scaled. An epoch has two steps, of 256 and 227 videos.
-
     Cost: 2 minutes*; 0.018 PFLOP.
     Paper: ACC 80.9 ± 1.9 %, NMI 84.1 ± 0.9 %.
     """
@@ -203,7 +192,6 @@ def ccv() -> Config:
 
     PATH is a folder with STIP.npy, SIFT.npy, MFCC.npy, label.npy. Views are in that order, the released code's; only
     STIP is scaled.
-
     Cost: 23 minutes*; 0.325 PFLOP.
     Paper: ACC 39.4 ± 0.7 %, NMI 35.5 ± 0.4 %.
     """
@@ -220,7 +208,6 @@ def nuswide() -> Config:
     """NUS-WIDE, 5 views of 5,000 images, 5 classes: 4 rounds of 25 epochs. PATH is NUSWIDE.mat.
 
     Nothing is scaled and the last column of each view is left out.
-
     Cost: 11 minutes*; 0.151 PFLOP.
     Paper: ACC 60.4 ± 0.4 %, NMI 34.9 ± 0.7 %.
     """
@@ -233,7 +220,6 @@ def caltech() -> Config:
 
     Every column is scaled to [0, 1]. The released code sets 4 rounds and then 3, which is what runs there:
     `caltech_released`.
-
     Cost: 10 minutes*; 0.148 PFLOP.
     Paper: ACC 87.2 ± 0.3 %, NMI 80.3 ± 0.5 %.
     """
@@ -243,10 +229,7 @@ def caltech() -> Config:
 
 
 def caltech_released() -> Config:
-    """Caltech with the 3 rounds that the released code runs.
-
-    Cost: 9 minutes*; 0.118 PFLOP.
-    """
+    """Caltech with the 3 rounds that the released code runs. Cost: 9 minutes*; 0.118 PFLOP."""
     config = caltech()
     train = dataclasses.replace(config.train, epochs=400)  # released, train.py: 100, and 3 rounds of 100
     return dataclasses.replace(config, train=train)
@@ -256,7 +239,6 @@ def youtubevideo() -> Config:
     """YouTubeVideo, 3 views of 101,499 videos, 31 classes: 1 round of 25 epochs. PATH is Video-3V.mat.
 
     Nothing is scaled. K-means takes mini-batches and there is no SVM, as in the released code.
-
     Cost: 1.4 hours*; 1.21 PFLOP.
     Paper: ACC 31.3 ± 1.1 %, NMI 31.1 ± 0.9 %.
     """

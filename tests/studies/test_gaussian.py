@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 from mvcl import losses, studies, training
 from tests.parametrize import some
@@ -134,3 +135,22 @@ def test_figure_2_is_trained_until_flat():
             config = cell.task.config
             assert config.optimizer.end_learning_rate == 0
             assert config.data.instances // config.train.batch_size >= 600
+
+
+def two_classes(k, m):
+    """The printed bound and the one that holds, in nats, where both know everything and the information is log 2.
+
+    E[log(M (K - 1) + 1) - log(1 + M s)] and E[log K - log(1 + s)]: an instance has one of two classes with equal
+    probability, every view is its class, and the score of two classes is far below that of one. With s ~ Bin(K - 1,
+    1/2) other instances of the same class, a likelihood is 1 / (1 + M s), and of groups 1 / (1 + s).
+    """
+    s = np.arange(k)
+    weight = stats.binom.pmf(s, k - 1, 0.5)
+    return np.log(m * (k - 1) + 1) - weight @ np.log1p(m * s), np.log(k) - weight @ np.log1p(s)
+
+
+def test_the_bounds_of_two_classes_are_those_of_the_text():
+    sizes = [(2, 2), (2, 8), (4, 8), (5, 2), (64, 8), (1024, 8)]
+    printed, holds = zip(*(two_classes(*size) for size in sizes))
+    np.testing.assert_allclose(printed, [0.5493, 1.0986, 0.9301, 0.6952, 0.6992, 0.6935], atol=5e-5)
+    np.testing.assert_allclose(holds, [0.3466, 0.3466, 0.5411, 0.5770, 0.6853, 0.6927], atol=5e-5)
