@@ -1,4 +1,4 @@
-"""Judge the claims of the published pages by the rules of today, and write docs/studies/README.md.
+"""Judge the claims of the published pages by the rules of today, with their texts, and write docs/studies/README.md.
 
 python -m docs.published
 
@@ -70,10 +70,10 @@ def _answer(claim: dict[str, Any]) -> str:
 
 
 def judged(content: dict[str, Any]) -> dict[str, Any]:
-    """The numbers of a page with the answers of today's rules."""
+    """The numbers of a page with the text of the study and the answers of today's rules."""
     function = studies.scales(studies.find(content["name"]))[content["scale"]]
     study = studies.without_data(function, seeds=content["seeds"])
-    return content | studies.judged(study, content)
+    return content | {"about": study.about} | studies.judged(study, content)
 
 
 def _list(found: dict[str, dict[str, Any]]) -> str:
