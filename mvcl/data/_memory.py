@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 from mvcl import _buckets, _files, _progress
-from mvcl.data import _frames, _images, _tables
+from mvcl.data import _images, _tables
 from mvcl.data._features import Scaling, classes_of, filled, fit, present_in, scaled
 from mvcl.data._splits import ExampleSpec, Source, Split, in_memory
 
@@ -91,7 +91,7 @@ def _named(
     for name, view in found.items():
         if hasattr(view, "iloc") and np.ndim(view) == 2:  # a DataFrame
             origin, known = Path(f"view {name}"), columns.get(name, ())
-            view, columns[name] = _frames.numbers(view, origin, known, gaps=True)
+            view, columns[name] = _tables.numbers(view, origin, known, gaps=True)
         array = np.asarray(view)
         if array.dtype.kind not in "biuf" or array.ndim < 2:
             raise ValueError(f"view {name} must be numbers (n, ...), got {array.dtype} {array.shape}")

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from mvcl import _files, _progress, metrics
-from mvcl.studies import _figures, _page, _run
+from mvcl.studies import _page, _run
 from mvcl.studies._claims import difference
 from mvcl.studies._grid import (
     Baseline,
@@ -232,9 +232,9 @@ def write(content: dict[str, Any], folder: Path, stem: str) -> Path:
     _files.write_whole(folder / f"{stem}.json", text)
     _files.write_whole(folder / f"{stem}.csv", rows(content))
     with _files.replacing(folder / f"{stem}.svg") as beside:
-        _figures.plot(content, beside)
+        _page.plot(content, beside)
     if content.get("maps") and any(cell["seeds"] for cell in content["cells"]):
-        _figures.heat_map(content, folder / f"{stem}_maps.svg", content["maps"])
+        _page.heat_map(content, folder / f"{stem}_maps.svg", content["maps"])
     _files.write_whole(folder / f"{stem}.md", _page.page(content, f"{stem}.svg"))
     return folder / f"{stem}.md"
 

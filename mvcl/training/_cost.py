@@ -52,7 +52,7 @@ class Estimate:
     temporary_bytes: float
     steps: int | None  # of the run; None if the length of an epoch is unknown
     training_examples: int | None  # None if unknown
-    evaluation_flops: float | None  # of encoding the training images `evaluation.passes` times; None if unknown
+    evaluation_flops: float | None  # of `evaluation.passes` encodings of the training images; None if unknown
     relative_compute: float | None  # encoder passes by those of 128 epochs of 2 views (Shidani 2024, Eq. 29)
     assumed: str  # of missing data
 
@@ -121,7 +121,7 @@ def _encoding(program: Program, config: Config, outline: data.Outline) -> float:
     inputs = images[0] if isinstance(images, tuple) else images
     with _progress.during("compiling the encoder"), models.xla_convolutions():
         compiled = jax.jit(program.apply).lower(program.abstract_state, inputs).compile()
-    return float(compiled.cost_analysis().get("flops", math.nan)) / config.evaluation.batch_size
+    return float((compiled.cost_analysis() or {}).get("flops", math.nan)) / config.evaluation.batch_size
 
 
 def dry_run(config: Config) -> str:

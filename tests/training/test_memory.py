@@ -10,21 +10,21 @@ from parametrize import some
 
 from mvcl import losses, models
 from mvcl.studies import changed
-from mvcl.training import _cost, _liveness, _memory
+from mvcl.training import _cost, _memory
 
-ROWS = _liveness.ROWS
+ROWS = _memory.ROWS
 
 
 def traced(function, *shapes):
     arrays = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
-    return _liveness.Trace(jax.make_jaxpr(function)(*arrays).jaxpr)
+    return _memory.Trace(jax.make_jaxpr(function)(*arrays).jaxpr)
 
 
 def test_a_product_stores_its_result_and_fused_operations_do_not():
     """Peak: the first product, beside the second; the tanh of the first is in its place. FLOPs: 2 n a b."""
     trace = traced(lambda x, a, b: (jnp.tanh(x @ a + 1.0) @ b).sum(), (ROWS, 5), (5, 6), (6, 7))
     for rows in (ROWS, 1, 200):
-        scale = _liveness.Scale(rows=rows)
+        scale = _memory.Scale(rows=rows)
         assert trace.peak(scale) == 4 * rows * (6 + 7)
         assert trace.flops(scale) == 2 * rows * (5 * 6 + 6 * 7)
 
@@ -42,7 +42,7 @@ def test_the_backward_pass_keeps_what_a_block_gives_and_with_remat_its_inputs():
             return x.sum()
 
         trace = traced(jax.grad(loss), (4, 4), (ROWS, 4))
-        return trace.peak(_liveness.Scale()) / (4 * ROWS * 4)
+        return trace.peak(_memory.Scale()) / (4 * ROWS * 4)
 
     # Of each block both results, or the input of each and about both of one; more in the backward pass.
     assert 40 <= network(False) <= 45
@@ -54,8 +54,8 @@ def test_a_loop_holds_one_turn_and_computes_all():
         return total + (x @ x.T).sum(), None
 
     trace = traced(lambda xs: jax.lax.scan(body, jnp.zeros(()), xs)[0], (10, 3, 4))
-    assert trace.flops(_liveness.Scale()) == 10 * 2 * 3 * 3 * 4
-    assert 4 * 3 * 3 <= trace.peak(_liveness.Scale()) <= 4 * (3 * 3 + 2 * 3 * 4 + 8)
+    assert trace.flops(_memory.Scale()) == 10 * 2 * 3 * 3 * 4
+    assert 4 * 3 * 3 <= trace.peak(_memory.Scale()) <= 4 * (3 * 3 + 2 * 3 * 4 + 8)
 
 
 @pytest.fixture(scope="module")
