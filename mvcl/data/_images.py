@@ -211,9 +211,6 @@ def _array(arrays: dict[str, np.ndarray], name: str) -> np.ndarray:
     return arrays[name]
 
 
-# Encoded images of any origin
-
-
 Encoded = Callable[[int], Path | io.BytesIO]
 """Row -> the file of an image, or its bytes."""
 

@@ -180,9 +180,6 @@ class Tables:
         return Outline(rows, classes, ExampleSpec(shapes, given=True))
 
 
-# Matrices in one file
-
-
 def _read_mat(path: Path) -> dict[str, Any]:
     """Variables of a MATLAB file: arrays, texts, and lists of them for cell arrays; a sparse matrix is made dense."""
     import scipy.io
@@ -288,9 +285,6 @@ def _vector(value: Any, name: str) -> np.ndarray:
     if value.ndim > 2 or (value.ndim == 2 and min(value.shape) > 1):
         raise ValueError(f"{name} must be a row or a column with one label per example, got {_shape(value)}")
     return value.reshape(-1)
-
-
-# A folder with one file per view
 
 
 def _of_files(path: Path, options: Tables, least: int, known: Mapping[str, Sequence[str]]) -> Raw:

@@ -163,9 +163,8 @@ def _targets(labels: tuple[ArrayLike, ArrayLike]) -> tuple[list[np.ndarray], int
     if (scores := y.dtype.kind == "f") and not np.isfinite([*y, *answers]).all():
         raise ValueError("scores must be finite, got NaN or infinity")
     if len(known) < 2 or len(np.unique(answers)) < 2:
-        raise ValueError(
-            "decompose needs labels or scores of at least 2 values in train and in test, got fewer"
-        )
+        what = "decompose needs labels or scores of at least 2 values in train and in test"
+        raise ValueError(f"{what}, got fewer")
     if scores:
         return [((of - y.mean()) / y.std()).astype(np.float32) for of in (y, answers)], 0
     if (new := np.setdiff1d(answers, known)).size:
@@ -256,9 +255,6 @@ def _table(found: np.ndarray, weights: np.ndarray, y: np.ndarray, classes: int, 
     table = np.einsum("bn,nmc->bmc", weights, joint, optimize=True)
     frequency = weights @ (y[:, None] == np.arange(classes))
     return table * (frequency / np.maximum(table.sum(1), 1e-300))[:, None]
-
-
-# Probes whose outputs are probabilities of classes, or scores
 
 
 _HIDDEN = 128  # of the two layers of the network
