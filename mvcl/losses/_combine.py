@@ -27,9 +27,8 @@ def _loss_of(measured: Callable[..., Measured]) -> Loss:
     @functools.wraps(measured)
     def loss(*views: ArrayLike, **options: Any) -> jax.Array:
         if len(views) == 1 and not {*operands[1:]} <= {*options}:
-            raise ValueError(
-                f"the loss compares {' and '.join(operands)}, (m, n, d) each; of views z (k, n, d): loss(z[:1], z[1:])"
-            )
+            what = f"the loss compares {' and '.join(operands)}, (m, n, d) each"
+            raise ValueError(f"{what}; of views z (k, n, d): loss(z[:1], z[1:])")
         return measured(*views, **options)[0]
 
     return loss
@@ -239,10 +238,8 @@ def groups(queries: ArrayLike, keys: ArrayLike, axis_name: str | None) -> tuple[
     q = _checks.array("queries", queries, "m n d", (1, rows, 1))
     k = _checks.array("keys", keys, "m n d", (1, rows, 1))
     if q.shape[1:] != k.shape[1:] or q.dtype != k.dtype:
-        raise ValueError(
-            f"keys must have the instances, features and dtype of queries, (m, {q.shape[1]}, {q.shape[2]}) "
-            f"{q.dtype}, got {k.shape} {k.dtype}"
-        )
+        what = "keys must have the instances, features and dtype of queries"
+        raise ValueError(f"{what}, (m, {q.shape[1]}, {q.shape[2]}) {q.dtype}, got {k.shape} {k.dtype}")
     return q, k
 
 
@@ -329,9 +326,8 @@ def microbatched(
     views, size = _checks.several("batch", given), _checks.whole("size", size)
     encoders = [encode] * len(views) if callable(encode) else list(encode)
     if len(encoders) != len(views):
-        raise ValueError(
-            f"encode must be a function, or one of each of {len(views)} views, got {len(encoders)}"
-        )
+        what = f"encode must be a function, or one of each of {len(views)} views"
+        raise ValueError(f"{what}, got {len(encoders)}")
     return objective(jnp.stack([_in_parts(f, jnp.asarray(x), size) for f, x in zip(encoders, views)]))
 
 

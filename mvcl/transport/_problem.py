@@ -201,15 +201,13 @@ def checked_weights(
             continue
         weights.append(_checks.numbers(f"a_s[{l}]", a, costs.dtype))
         if weights[l].shape != (n,):
-            raise ValueError(
-                f"a_s[{l}] must have shape ({n},), a weight for each point, got {weights[l].shape}"
-            )
+            what = f"a_s[{l}] must have shape ({n},), a weight for each point"
+            raise ValueError(f"{what}, got {weights[l].shape}")
         if not isinstance(weights[l], jax.core.Tracer):
             exact = np.asarray(weights[l], np.float64)
             if not np.all(np.isfinite(exact)) or exact.min() < 0:
-                raise ValueError(
-                    f"a_s[{l}] must be finite and >= 0, got values from {exact.min()} to {exact.max()}"
-                )
+                what = f"a_s[{l}] must be finite and >= 0"
+                raise ValueError(f"{what}, got values from {exact.min()} to {exact.max()}")
             sums[l] = float(exact.sum())
             if not sums[l] > 0:
                 raise ValueError(f"a_s[{l}] must have a positive weight, got {n} zeros")
@@ -227,9 +225,8 @@ def first_potentials(init: Sequence[ArrayLike] | None, costs: Geometry) -> tuple
     several = enumerate(_checks.several("init", init))
     vectors = [_checks.numbers(f"init[{l}]", f, costs.dtype) for l, f in several]
     if tuple(f.shape for f in vectors) != tuple((n,) for n in costs.shape):
-        raise ValueError(
-            f"init must hold potentials of shapes {[(n,) for n in costs.shape]}, got {[f.shape for f in vectors]}"
-        )
+        what = f"init must hold potentials of shapes {[(n,) for n in costs.shape]}"
+        raise ValueError(f"{what}, got {[f.shape for f in vectors]}")
     return tuple(lax.stop_gradient(jnp.where(jnp.isfinite(f), f, 0)) for f in vectors)
 
 
