@@ -11,21 +11,8 @@ from typing import Any, TypedDict, TypeVar
 import jax
 from jax.typing import ArrayLike
 
-__all__ = [
-    "Loss",
-    "Operands",
-    "Takes",
-    "declare",
-    "higher_order",
-    "higher_order_functions",
-    "is_higher_order",
-    "name",
-    "objectives",
-    "of_views",
-    "on_views",
-    "takes",
-    "unwrap",
-]
+__all__ = ["Loss", "Operands", "Takes", "declare", "name", "objectives", "of_views", "on_views", "takes"]
+__all__ += ["higher_order", "higher_order_functions", "is_higher_order", "unwrap"]
 
 Loss = Callable[..., jax.Array]
 """An objective: embeddings and options in, a scalar out."""

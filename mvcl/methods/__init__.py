@@ -6,18 +6,8 @@ from mvcl import _lazy
 
 if TYPE_CHECKING:
     from mvcl.methods._fused import Fused
-    from mvcl.methods._method import (
-        METHODS,
-        Batch,
-        Inputs,
-        Learner,
-        Method,
-        Microbatches,
-        Network,
-        Simclr,
-        Specification,
-        chance_level,
-    )
+    from mvcl.methods._method import METHODS, Batch, Inputs, Learner, Method, Microbatches, Network, Simclr
+    from mvcl.methods._method import Specification, chance_level
     from mvcl.methods._momentum import Following, MocoV2, MocoV3, StudentTeacher
     from mvcl.methods._multi_encoder import MultiEncoder
     from mvcl.methods._objective import Measures, OfViews, check

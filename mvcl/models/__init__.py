@@ -12,32 +12,11 @@ from mvcl import _lazy
 
 if TYPE_CHECKING:
     from mvcl.models._autoencoders import Autoencoders
-    from mvcl.models._configs import (
-        ENCODERS,
-        HEADS,
-        SMALL,
-        ByShape,
-        EncoderConfig,
-        HeadConfig,
-        byol_head,
-        koromilas_head,
-        moco_v2_head,
-        moco_v3_head,
-        piran_head,
-    )
+    from mvcl.models._configs import ENCODERS, HEADS, SMALL, ByShape, EncoderConfig, HeadConfig, byol_head
+    from mvcl.models._configs import koromilas_head, moco_v2_head, moco_v3_head, piran_head
     from mvcl.models._convolutional import EegConv, EegConvEncoder, ResNet, ResNetEncoder
-    from mvcl.models._layers import (
-        MLP,
-        ConvNet,
-        ConvNetEncoder,
-        IdentityHead,
-        MLPHead,
-        Perceptron,
-        advance_dropout,
-        eval_view,
-        parameter_count,
-        xla_convolutions,
-    )
+    from mvcl.models._layers import MLP, ConvNet, ConvNetEncoder, IdentityHead, MLPHead, Perceptron
+    from mvcl.models._layers import advance_dropout, eval_view, parameter_count, xla_convolutions
     from mvcl.models._norms import NORM_EPS, RUNNING_DECAY, counted, counts_rows
     from mvcl.models._remat import NoBlocks, Remat, in_turn, rematerialised
     from mvcl.models._vit import Transformer, TransformerEncoder, ViT, ViTEncoder, attention_by

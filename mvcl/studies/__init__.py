@@ -6,31 +6,9 @@ from mvcl import _lazy
 
 if TYPE_CHECKING:
     from mvcl.studies._claims import Above, Claim, Trend, Verdict, Within, difference
-    from mvcl.studies._grid import (
-        SEEDS,
-        Baseline,
-        Cell,
-        Factors,
-        Found,
-        Margin,
-        Measure,
-        Noise,
-        Opened,
-        Study,
-        Task,
-        Training,
-        Values,
-        changed,
-        costs,
-        find,
-        partner,
-        results,
-        scales,
-        select,
-        study_files,
-        trained,
-        without_data,
-    )
+    from mvcl.studies._grid import SEEDS, Baseline, Cell, Factors, Found, Margin, Measure, Noise, Opened
+    from mvcl.studies._grid import Study, Task, Training, Values, changed, costs, find, partner, results
+    from mvcl.studies._grid import scales, select, study_files, trained, without_data
     from mvcl.studies._page import page
     from mvcl.studies._run import Look, Options, Place, look, overview, places, run
     from mvcl.studies._table import compare, judged, rows, run_study, write

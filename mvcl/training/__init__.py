@@ -17,16 +17,8 @@ if TYPE_CHECKING:
     from mvcl.training._processes import Interrupted, LostProcess, compilation_cache, handling, join
     from mvcl.training._program import Program, build
     from mvcl.training._run import Run, one_encoder, open_run, open_weights, prepare
-    from mvcl.training._serialise import (
-        config_module,
-        digests,
-        flatten,
-        from_json,
-        load,
-        replace_at,
-        to_json,
-        tree,
-    )
+    from mvcl.training._serialise import config_module, digests, flatten, from_json, load, replace_at, to_json
+    from mvcl.training._serialise import tree
     from mvcl.training._session import Diverged
     from mvcl.training._train import Hook, finetune_config, train, train_seeds
 
