@@ -29,7 +29,7 @@ every epoch of a linear probe with augmentation. Relative compute is Shidani 202
 
 | recipe | n x k | encoder | head | GFLOP / step | GB / step | temporaries, GB | steps | run, PFLOP | evaluation | relative |
 | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
-"""
+"""  # noqa: E501
 
 
 MEMORY = """
