@@ -42,7 +42,7 @@ The last columns are the smallest numbers of devices, powers of 2, of which a st
 GB GPUs, for which `XLA_PYTHON_CLIENT_MEM_FRACTION=.9` is set, and TPU cores of 32 and 16 GB. A dash is a batch that
 does not divide, such as groups of 64 on more devices than groups. Precision is the recipe's; `auto` is bfloat16.
 
-All rows are by the model of `mvcl/training/_liveness.py`, which traces the step and compiles nothing;
+All rows are by the model of `mvcl/training/_memory.py`, which traces the step and compiles nothing;
 `mvcl train CONFIG --dry-run --devices N` prints it for any config. Its temporaries by those of XLA's analysis of the
 compiled step, in float32 on one CPU device: ResNet-50 0.89 to 0.93, ResNet-18 on 32 pixels 0.90 and 0.97, ViT-B and
 ViT-S 0.88 and 0.83, the sentiment and EEG encoders 0.73 and 0.69; on 8 devices ResNet-18 and the sentiment encoders

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mvcl import metrics
-from mvcl.studies import _figures
+from mvcl.studies import _page
 
 PAGE = Path(__file__).with_name("which.md")
 STUDIES = {
@@ -251,7 +251,7 @@ def main() -> None:
     contents = published()
     PAGE.write_text(page(contents), encoding="utf-8")
     for name, content in contents.items():
-        _figures.heat_map(content, MAPS[name], measures(content))
+        _page.heat_map(content, MAPS[name], measures(content))
 
 
 if __name__ == "__main__":

@@ -1,12 +1,15 @@
-"""Progress of long work, in a file and on a terminal."""
+"""Files are written atomically; progress of long work, in a file and on a terminal."""
 
 import contextlib
+import fcntl
 import io
+import os
 import sys
 
 import pytest
 
-from mvcl import _progress
+from mvcl import _files, _progress
+from mvcl.report import _read
 
 
 @pytest.fixture
@@ -68,3 +71,34 @@ def test_a_terminal_shows_bars_and_lines_above_them_and_redirected_lines_go_to_t
         assert text in terminal.getvalue()
     assert "of the cell" not in terminal.getvalue()
     assert _progress._state.bars is None
+
+
+def test_an_error_keeps_the_old_file_and_no_temporary_file(tmp_path):
+    path = tmp_path / "a.txt"
+    _files.write_whole(path, "old")
+    with pytest.raises(RuntimeError, match="later"):
+        _fails(path)
+    assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
+    assert path.read_text() == "old"
+    _files.write_whole(path, b"new")
+    assert path.read_bytes() == b"new"
+
+
+def _fails(path):
+    with _files.replacing(path) as temporary:
+        temporary.write_text("half")
+        assert path.read_text() == "old"
+        raise RuntimeError("later")
+
+
+def test_a_lock_is_seen_and_not_kept(tmp_path, monkeypatch):
+    path = tmp_path / ".lock"
+    assert not _read.is_locked(path)
+    path.write_text("")
+    assert not _read.is_locked(path)
+    with open(path) as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        assert _read.is_locked(path)
+    assert not _read.is_locked(path)
+    monkeypatch.setattr(_read.fcntl, "flock", lambda file, how: os.stat("/nowhere"))  # has no locks: OSError
+    assert not _read.is_locked(path)

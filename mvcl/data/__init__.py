@@ -8,7 +8,6 @@ if TYPE_CHECKING:
     from mvcl.data._domains import DOMAINS, DomainNet
     from mvcl.data._eeg import STAGES, Eeg, PrepareEeg
     from mvcl.data._features import DigitsViews
-    from mvcl.data._hugging_face import HuggingFace, split_of_dataset
     from mvcl.data._images import Arrays, Folder
     from mvcl.data._loader import (
         Batch,
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
         to_devices,
         watched,
     )
-    from mvcl.data._memory import Memory, new_rows, split_of_arrays
+    from mvcl.data._memory import HuggingFace, Memory, new_rows, split_of_arrays, split_of_dataset
     from mvcl.data._offline import Digits, Synthetic
     from mvcl.data._sentiment import PrepareSentiment, Sentiment
     from mvcl.data._splits import (

@@ -13,12 +13,8 @@ from mvcl.data._splits import ExampleSpec, Outline, Split, by_domain, keep, sele
 
 # Lines of DOMAIN_train.txt of the cleaned version, 409,832 of 586,575 images.
 _TRAINING_IMAGES = {
-    "clipart": 33_525,
-    "infograph": 36_023,
-    "painting": 50_416,
-    "quickdraw": 120_750,
-    "real": 120_906,
-    "sketch": 48_212,
+    **{"clipart": 33_525, "infograph": 36_023, "painting": 50_416},
+    **{"quickdraw": 120_750, "real": 120_906, "sketch": 48_212},
 }
 DOMAINS = tuple(_TRAINING_IMAGES)
 """The domains of DomainNet."""

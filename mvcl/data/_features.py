@@ -130,9 +130,6 @@ def moments(images: np.ndarray, order: int = 4) -> np.ndarray:
     return np.stack(found, axis=1)
 
 
-# Checks, choice and scaling
-
-
 def splits_of(raw: Raw, options: Any, skip_last: int = 0, missing: str = "error") -> dict[str, Split]:
     """The splits `train` and `test` of tables, checked, chosen and scaled by `views`, `scaling` and `held_out` of the
     options, `skip_last` and `missing`, as in `Tables`; `ValueError` if an option or a table is invalid.

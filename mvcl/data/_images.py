@@ -88,12 +88,12 @@ def held_out(count: int, share: float) -> np.ndarray:
 
 def _listed(root: Path, table: Path) -> dict[str, dict[str, list[Path]]]:
     """Split -> class -> files, from a table of the files in a folder."""
-    from mvcl.data import _frames, _tables
+    from mvcl.data import _tables
 
     place = next((file for file in (table, root / table) if file.is_file()), None)
     if place is None:
         raise ValueError(f"data.labels must be a table of the images' classes; {table} does not exist")
-    rows = _frames.read_table(place)
+    rows = _tables.read_table(place)
     named, usual = {str(name).lower(): name for name in rows}, (_FILE_NAMES, _tables.LABEL_NAMES)
     columns = [next((named[name] for name in names if name in named), None) for names in usual]
     if None in columns:
@@ -103,7 +103,7 @@ def _listed(root: Path, table: Path) -> dict[str, dict[str, list[Path]]]:
     for row, (name, label, part) in enumerate(zip(rows[columns[0]], rows[columns[1]], splits)):
         files = (root / f"{name}{suffix}" for suffix in ("", *IMAGE_SUFFIXES))
         if (file := next((file for file in files if file.is_file()), None)) is None:
-            raise ValueError(f"{_frames.place(place, row)} names {name}, which is not in {root}")
+            raise ValueError(f"{_tables.place(place, row)} names {name}, which is not in {root}")
         part = {"valid": "val", "validation": "val"}.get(part.lower(), part.lower())
         found.setdefault(part, {}).setdefault(str(label), []).append(file)
     if unknown := found.keys() - {"train", "test", "val"} or {"train"} - found.keys():
@@ -209,9 +209,6 @@ def _array(arrays: dict[str, np.ndarray], name: str) -> np.ndarray:
     if name not in arrays:
         raise ValueError(f"it has no array {name}; it has {', '.join(sorted(arrays))}")
     return arrays[name]
-
-
-# Encoded images of any origin
 
 
 Encoded = Callable[[int], Path | io.BytesIO]

@@ -159,9 +159,6 @@ def _moments(items: Sequence[Mapping[str, Any]], widths: np.ndarray) -> list[tup
     return found
 
 
-# A table of scores, and a file of features for each utterance
-
-
 def _scores(path: Path, dataset: str) -> dict[str, dict[str, float]]:
     """The score of each utterance by name, by split; train first. `ValueError` if the table lacks something."""
     found: dict[str, dict[str, float]] = {}

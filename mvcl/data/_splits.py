@@ -252,9 +252,6 @@ def in_memory(
     return Split(labels, class_names, spec, **fields)
 
 
-# Classes
-
-
 def keep(names: tuple[str, ...], classes: Sequence[str]) -> tuple[str, ...]:
     """The names of the kept classes, in the order of the data; a single entry may name a bundled list or a text file.
     `ValueError` for an unknown name."""
@@ -279,9 +276,6 @@ def select(
     new = np.where(labels < 0, -1, table[np.maximum(labels, 0)])
     rows = np.flatnonzero((new >= 0) | ((labels < 0) & (len(kept) == len(names))))
     return rows, new[rows]
-
-
-# Domains
 
 
 def by_domain(
@@ -349,8 +343,6 @@ def _joined(splits: Sequence[Split]) -> Split:
     opened = encoded if all(split.encoded for split in splits) else None
     return Split(labels, splits[0].class_names, splits[0].spec, read, encoded=opened)
 
-
-# Names
 
 SOURCES: dict[str, Callable[[], Source]] = {
     "digits": lambda: data.Digits(),

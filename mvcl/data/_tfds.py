@@ -182,9 +182,6 @@ def _check_features(path: Path) -> None:
     json.loads(path.read_text(encoding="utf-8"), object_hook=look)
 
 
-# Data sets for transfer
-
-
 # The sets of Shidani 2024, F.2, in the order of Table 3: the official training images, with the official validation
 # images if there are any, and the test images. tfds calls Food-101's test images `validation`. SUN397 and DTD have ten
 # official partitions; this is the first, as in Chen 2020 (SimCLR), Appendix B.8.
@@ -259,9 +256,6 @@ class PrepareTransfer:
             folder = prepare(source.name, where) if source else _aircraft(where)
             _progress.line(str(folder))
         return folder
-
-
-# FGVC-Aircraft, in the layout of its official archive
 
 
 def _aircraft(directory: str | None) -> Path:

@@ -29,7 +29,6 @@ from mvcl.losses._framework import *
 from mvcl.losses._fused import *
 from mvcl.losses._joint import *
 from mvcl.losses._m3g import *
-from mvcl.losses._microbatched import *
 from mvcl.losses._moments import *
 from mvcl.losses._pair import *
 from mvcl.losses._singular import *

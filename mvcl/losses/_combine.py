@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import jax
@@ -16,7 +16,7 @@ from mvcl.losses import _embeddings as emb
 from mvcl.losses._declaration import Loss, Measured, Operands, declare, filled, name, takes, unwrap
 from mvcl.losses._lse import Pairs, Vectors
 
-__all__ = ["all_pairs", "cross_pairs", "mean_pair", "one_vs_rest"]
+__all__ = ["all_pairs", "cross_pairs", "mean_pair", "microbatched", "one_vs_rest"]
 
 
 def _loss_of(measured: Callable[..., Measured]) -> Loss:
@@ -27,9 +27,8 @@ def _loss_of(measured: Callable[..., Measured]) -> Loss:
     @functools.wraps(measured)
     def loss(*views: ArrayLike, **options: Any) -> jax.Array:
         if len(views) == 1 and not {*operands[1:]} <= {*options}:
-            raise ValueError(
-                f"the loss compares {' and '.join(operands)}, (m, n, d) each; of views z (k, n, d): loss(z[:1], z[1:])"
-            )
+            what = f"the loss compares {' and '.join(operands)}, (m, n, d) each"
+            raise ValueError(f"{what}; of views z (k, n, d): loss(z[:1], z[1:])")
         return measured(*views, **options)[0]
 
     return loss
@@ -239,10 +238,8 @@ def groups(queries: ArrayLike, keys: ArrayLike, axis_name: str | None) -> tuple[
     q = _checks.array("queries", queries, "m n d", (1, rows, 1))
     k = _checks.array("keys", keys, "m n d", (1, rows, 1))
     if q.shape[1:] != k.shape[1:] or q.dtype != k.dtype:
-        raise ValueError(
-            f"keys must have the instances, features and dtype of queries, (m, {q.shape[1]}, {q.shape[2]}) "
-            f"{q.dtype}, got {k.shape} {k.dtype}"
-        )
+        what = "keys must have the instances, features and dtype of queries"
+        raise ValueError(f"{what}, (m, {q.shape[1]}, {q.shape[2]}) {q.dtype}, got {k.shape} {k.dtype}")
     return q, k
 
 
@@ -297,3 +294,46 @@ def _over_pairs(
     total = jnp.sum(jnp.where(exists, values, 0))
     count = jnp.maximum(exists.sum(), 1).astype(total.dtype)
     return (total / count if reduction == "mean" else total), measures
+
+
+Encode = Callable[[Any], jax.Array]
+
+
+def microbatched(
+    objective: Callable[..., jax.Array], encode: Encode | Sequence[Encode], batch: Any, *, size: int
+) -> jax.Array:
+    """The objective of a batch that is encoded `size` rows at a time, with the gradient of the whole batch.
+
+    Each part is encoded again in the backward pass, so that its activations are not kept; the embeddings of all are.
+
+        def loss(params):
+            return losses.microbatched(losses.mv_dhel, lambda x: apply(params, x), views, size=64)
+        value, gradient = jax.value_and_grad(loss)(params)
+
+    With nnx `encode` is the module inside `nnx.value_and_grad`, with equinox `jax.vmap(model)`.
+
+    Args:
+      objective: of (k, n, d) embeddings.
+      encode: (m, ...) rows of a view -> (m, d), each row by itself: without batch statistics, dropout or other state
+        that it changes. A list has one for each view.
+      batch: (k, n, ...), or a list or dict of k arrays (n, ...).
+      size: rows that are encoded at once, at least 1; the last part is filled up with the last row.
+
+    Returns:
+      Scalar, as the objective's.
+    """
+    given = list(batch.values()) if isinstance(batch, Mapping) else batch
+    views, size = _checks.several("batch", given), _checks.whole("size", size)
+    encoders = [encode] * len(views) if callable(encode) else list(encode)
+    if len(encoders) != len(views):
+        what = f"encode must be a function, or one of each of {len(views)} views"
+        raise ValueError(f"{what}, got {len(encoders)}")
+    return objective(jnp.stack([_in_parts(f, jnp.asarray(x), size) for f, x in zip(encoders, views)]))
+
+
+def _in_parts(encode: Encode, rows: jax.Array, size: int) -> jax.Array:
+    count, size = len(rows), min(size, len(rows))
+    filled = jnp.concatenate([rows, jnp.repeat(rows[-1:], -count % size, axis=0)])
+    parts = filled.reshape((-1, size, *rows.shape[1:]))
+    found = lax.map(jax.checkpoint(lambda part: encode(part)), parts)
+    return found.reshape((-1, *found.shape[2:]))[:count]

@@ -29,10 +29,8 @@ def checked(critic: Critic, temperature: ArrayLike, default: ArrayLike, name: st
     def scores(x: jax.Array, y: jax.Array) -> jax.Array:
         found = _checks.array("the critic's result", critic(x, y))
         if found.shape != (len(x), len(y)):
-            raise ValueError(
-                f"{name} must make (m, n) scores of (m, d) and (n, d) vectors, {(len(x), len(y))} of "
-                f"{x.shape} and {y.shape}, got {found.shape}"
-            )
+            what = f"{name} must make (m, n) scores of (m, d) and (n, d) vectors"
+            raise ValueError(f"{what}, {(len(x), len(y))} of {x.shape} and {y.shape}, got {found.shape}")
         return _numerics.widen(found)
 
     return scores
@@ -87,9 +85,8 @@ def of_others(aggregation: Aggregation, values: jax.Array, exists: jax.Array | N
     def result(some: jax.Array) -> jax.Array:
         found = _checks.array("the aggregation's result", aggregation(some))
         if found.shape != some.shape[1:]:
-            raise ValueError(
-                f"aggregation must make (...) of (j, ...), {some.shape[1:]} of {some.shape}, got {found.shape}"
-            )
+            what = f"aggregation must make (...) of (j, ...), {some.shape[1:]} of {some.shape}"
+            raise ValueError(f"{what}, got {found.shape}")
         return _numerics.widen(found)
 
     if exists is None:

@@ -11,21 +11,8 @@ from typing import Any, TypedDict, TypeVar
 import jax
 from jax.typing import ArrayLike
 
-__all__ = [
-    "Loss",
-    "Operands",
-    "Takes",
-    "declare",
-    "higher_order",
-    "higher_order_functions",
-    "is_higher_order",
-    "name",
-    "objectives",
-    "of_views",
-    "on_views",
-    "takes",
-    "unwrap",
-]
+__all__ = ["Loss", "Operands", "Takes", "declare", "name", "objectives", "of_views", "on_views", "takes"]
+__all__ += ["higher_order", "higher_order_functions", "is_higher_order", "unwrap"]
 
 Loss = Callable[..., jax.Array]
 """An objective: embeddings and options in, a scalar out."""
@@ -205,9 +192,8 @@ def unwrap(objective: Callable[..., Any]) -> tuple[Callable[..., Any], dict[str,
     options: dict[str, Any] = {}
     while isinstance(objective, functools.partial):
         if objective.args:
-            raise ValueError(
-                f"options of {name(objective.func)} must be bound by keyword, got {objective.args!r} by position"
-            )
+            what = f"options of {name(objective.func)} must be bound by keyword"
+            raise ValueError(f"{what}, got {objective.args!r} by position")
         options = objective.keywords | options
         objective = objective.func
     return objective, options
@@ -269,10 +255,8 @@ def of_views(objective: Loss, global_views: int | None = None) -> Callable[..., 
 
     def function(*views: jax.Array, **options: Any) -> Measured:
         if options.get("mask") is not None and not declared.mask:
-            raise ValueError(
-                f"objective {name(objective)} takes no mask, but these examples may lack views; "
-                "use objective:mv_infonce, for instance, or data without missing views"
-            )
+            what = f"objective {name(objective)} takes no mask, but these examples may lack views"
+            raise ValueError(f"{what}; use objective:mv_infonce, for instance, or data without missing views")
         if declared.queue is not None and "queue" in options:
             options[declared.queue] = options.pop("queue")
         several = declared.successive is not None and views[0].ndim == 4

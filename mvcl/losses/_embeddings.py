@@ -157,10 +157,8 @@ def mean_where(
     return total / jnp.maximum(count, 1)
 
 
-def mean_existing(energy: jax.Array, e: Vectors, there: jax.Array | None = None) -> jax.Array:
-    """Mean over the log-sum-exps of sets that are not empty, and of vectors that are `there`."""
-    if there is not None:
-        energy = jnp.where(there, energy, -jnp.inf)
+def mean_existing(energy: jax.Array, e: Vectors) -> jax.Array:
+    """Mean over the log-sum-exps of sets that are not empty."""
     return mean_where(energy, None if e.keep is None else energy != -jnp.inf, e.axis_name)
 
 

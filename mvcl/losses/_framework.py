@@ -127,9 +127,8 @@ def _log_kernel(kernel: Kernel) -> Critic:
     with jax.ensure_compile_time_eval():
         values = kernel(jnp.asarray(at, jnp.float32))
     if jnp.shape(values) != at.shape:
-        raise ValueError(
-            f"kernel must return an array of the shape of the distances, got {jnp.shape(values)}"
-        )
+        what = "kernel must return an array of the shape of the distances"
+        raise ValueError(f"{what}, got {jnp.shape(values)}")
     if not isinstance(values, jax.core.Tracer):  # as where the kernel closes over traced parameters
         for x, value in zip(at, np.asarray(values)):
             if not 0 < value < np.inf:

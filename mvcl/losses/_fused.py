@@ -83,9 +83,8 @@ def inf_masking(
     q = dataclasses.replace(s, z=s.z[whole], keep=None if s.keep is None else s.keep[whole])
     given = _checks.array("masked", masked, "2 T n d")
     if given.shape != (2, given.shape[1], *s.z.shape[1:]):
-        raise ValueError(
-            f"masked must have shape (2, T, {', '.join(map(str, s.z.shape[1:]))}), got {given.shape}"
-        )
+        what = f"masked must have shape (2, T, {', '.join(map(str, s.z.shape[1:]))})"
+        raise ValueError(f"{what}, got {given.shape}")
     count = given.shape[1]
     there = None if q.keep is None else jnp.repeat(q.keep, count, axis=0)
     flat = given.reshape(-1, *s.z.shape[1:])
@@ -202,10 +201,8 @@ def _fused(z: ArrayLike, temperature: ArrayLike, shared: Shared) -> Vectors:
     """Checked embeddings, whose inner products are similarities."""
     e = emb.embedded(z, **shared)
     if len(e.z) < 4 or len(e.z) % 2:
-        raise ValueError(
-            "z must have shape (2 (m + 1), n, d), two augmentations of m >= 1 views and of all together, as "
-            f"method:fused makes them, got {e.z.shape}"
-        )
+        what = "z must have shape (2 (m + 1), n, d), two augmentations of m >= 1 views and of all together"
+        raise ValueError(f"{what}, as method:fused makes them, got {e.z.shape}")
     return emb.scaled(e, temperature)
 
 

@@ -174,10 +174,8 @@ def _gap(
     epsilon_decay = _checks.real("epsilon_decay", given.epsilon_decay)
     if not (epsilon_init >= 1 and 0 < epsilon_decay <= 1) or (epsilon_init > 1 and epsilon_decay == 1):
         got = f"epsilon_init={epsilon_init}, epsilon_decay={epsilon_decay}"
-        raise ValueError(
-            "epsilon_init must be >= 1 and epsilon_decay in (0, 1]; from above epsilon, epsilon_decay must be < 1; "
-            f"got {got}"
-        )
+        what = "epsilon_init must be >= 1 and epsilon_decay in (0, 1]"
+        raise ValueError(f"{what}; from above epsilon, epsilon_decay must be < 1; got {got}")
     dtype = jnp.promote_types(z.dtype, jnp.float32)
     strength = _checks.scalar("epsilon", given.epsilon, dtype, positive=True)
     scale = _checks.real("cost_scale", given.cost_scale, positive=True)

@@ -134,10 +134,8 @@ def frossl(
       no feature is zero.
     """
     if mask is not None:
-        raise ValueError(
-            "mask must be None: frossl divides each feature of a view by its length over the batch, and views that "
-            "lack instances would be compared at other lengths"
-        )
+        what = "mask must be None: frossl divides each feature of a view by its length over the batch"
+        raise ValueError(f"{what}, and views that lack instances would be compared at other lengths")
     z = _numerics.widen(_checks.views(z, axis_name))
     factor = _checks.scalar("invariance", invariance, z.dtype)
     k, _, d = z.shape

@@ -66,10 +66,8 @@ class FusedNetworks(nnx.Module):
         features = [encoder.features for encoder in self.encoder]
         width = max(features)
         if width % self.tokens:
-            raise ValueError(
-                f"method.tokens must divide {width}, the features of the encoders, got {self.tokens}; for example "
-                f"{math.gcd(width, self.tokens)}"
-            )
+            what = f"method.tokens must divide {width}, the features of the encoders"
+            raise ValueError(f"{what}, got {self.tokens}; for example {math.gcd(width, self.tokens)}")
         alike = len(set(features)) == 1
         self.adapter = nnx.List([] if alike else [nnx.Linear(d, width, **more) for d in features])
         shape = len(features) * self.tokens, width // self.tokens

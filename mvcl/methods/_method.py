@@ -27,10 +27,8 @@ LossAndMore = tuple[jax.Array, tuple[Any, jax.Array, Measures]]
 def built(encoder: models.EncoderConfig, shape: tuple[int, ...], **options: Any) -> Any:
     """An encoder for inputs of a shape; `ValueError` if it is no config of one, or has not `features`."""
     if not hasattr(encoder, "build"):
-        raise ValueError(
-            "an encoder is a frozen dataclass whose build(shape, *, dtype, rngs) returns the network, such as "
-            f"models.MLP(); got {type(encoder).__name__}"
-        )
+        what = "an encoder is a frozen dataclass whose build(shape, *, dtype, rngs) returns the network"
+        raise ValueError(f"{what}, such as models.MLP(); got {type(encoder).__name__}")
     found = encoder.build(shape, **options)
     if not hasattr(found, "features"):
         raise ValueError(
@@ -118,9 +116,8 @@ class Specification:
     def whole_batch(self, method: str) -> None:
         """Raise `ValueError` if microbatches are set; for methods without support for them."""
         if self.microbatch is not None:
-            raise ValueError(
-                f"method {method} does not support microbatches; train.microbatch must be None, got {self.microbatch}"
-            )
+            what = f"method {method} does not support microbatches; train.microbatch must be None"
+            raise ValueError(f"{what}, got {self.microbatch}")
 
 
 def check_encoder(spec: Specification, encoder: nnx.Module) -> None:

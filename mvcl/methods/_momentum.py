@@ -41,9 +41,8 @@ class FollowedLearner(Learner):
         self.options, self.spec, width = options, spec, self.dimension
         self.predictor = Module(lambda key: predictor.build(width, dtype=spec.dtype, rngs=nnx.Rngs(key)))
         if (found := self.predictor.abstract.features) != width:
-            raise ValueError(
-                f"method.predictor must end in the head's {width} features, got {found}: --method.predictor.out {width}"
-            )
+            what = f"method.predictor must end in the head's {width} features"
+            raise ValueError(f"{what}, got {found}: --method.predictor.out {width}")
 
     def init(self, key: jax.Array) -> tuple[dict[str, Any], dict[str, Any]]:
         weights, rest = super().init(key)
@@ -218,10 +217,8 @@ class StudentTeacher(Following):
 
     def build(self, spec: Specification) -> Learner:
         if self.targets == "mean_of_others" and spec.global_views:
-            raise ValueError(
-                "method.targets=mean_of_others takes the teacher's views of all others, so views.global_views must be "
-                f"None, got {spec.global_views}"
-            )
+            what = "method.targets=mean_of_others takes the teacher's views of all others"
+            raise ValueError(f"{what}, so views.global_views must be None, got {spec.global_views}")
         return StudentTeacherLearner(spec, self)
 
 
@@ -275,9 +272,8 @@ def _in_halves(spec: Specification, method: str) -> None:
     """Raise `ValueError` unless an even number of views of one size can be split into two halves."""
     spec.one_size(method, "queries and keys are two halves of like views")
     if len(spec.shapes) % 2:
-        raise ValueError(
-            f"method {method} has two halves of views; views.k must be even, got {len(spec.shapes)}"
-        )
+        what = f"method {method} has two halves of views; views.k must be even"
+        raise ValueError(f"{what}, got {len(spec.shapes)}")
 
 
 def _embed_shuffled(encoder: nnx.Module, batch: Batch, part: slice) -> jax.Array:

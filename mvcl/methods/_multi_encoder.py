@@ -117,14 +117,11 @@ class MultiEncoder:
         spec.whole_batch("multi_encoder")
         if self.fusion is not None:
             if len(spec.shapes) < 3:
-                raise ValueError(
-                    f"method.fusion compares two views with a third and needs at least 3, got {len(spec.shapes)}"
-                )
+                what = "method.fusion compares two views with a third and needs at least 3"
+                raise ValueError(f"{what}, got {len(spec.shapes)}")
             if not losses.takes(spec.objective).pair_weights:
-                raise ValueError(
-                    f"method.fusion needs objective all_pairs, got {losses.name(spec.objective)}; use "
-                    "objective:all_pairs objective.pair:info_nce"
-                )
+                what = f"method.fusion needs objective all_pairs, got {losses.name(spec.objective)}"
+                raise ValueError(f"{what}; use objective:all_pairs objective.pair:info_nce")
             _checks.fields("method", self, fusion_weight="[0, 1]")
         return MultiEncoderLearner(spec, self)
 
@@ -143,10 +140,8 @@ class MultiEncoderLearner(Learner):
         self.dimension = networks.head[0].features
         for network in networks.fusion:
             if network.features != self.dimension:
-                raise ValueError(
-                    f"method.fusion must end in the head's {self.dimension} features, got {network.features}; "
-                    f"set --method.fusion.out {self.dimension}"
-                )
+                what = f"method.fusion must end in the head's {self.dimension} features"
+                raise ValueError(f"{what}, got {network.features}; set --method.fusion.out {self.dimension}")
         self.outputs = (*outputs(e.features for e in networks.encoder), "head_views")
 
     def loss(self, params: Any, statistics: Any, batch: Batch, objective: OfViews) -> LossAndMore:

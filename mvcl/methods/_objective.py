@@ -23,10 +23,8 @@ def check(objective: losses.Loss, k: int, global_views: int | None = None) -> No
     """Raise `ValueError` if the objective does not accept k views, of which so many are global; None: all."""
     takes = losses.takes(objective)
     if takes.operands is Operands.PAIR and k != 2:
-        raise ValueError(
-            f"objective {name(objective)} compares exactly 2 views, got views.k = {k}; "
-            f"for more use objective:all_pairs objective.pair:{name(objective)}"
-        )
+        what = f"objective {name(objective)} compares exactly 2 views, got views.k = {k}"
+        raise ValueError(f"{what}; for more use objective:all_pairs objective.pair:{name(objective)}")
     if takes.views not in (None, k):
         raise ValueError(f"objective {name(objective)} compares {takes.views} views, got views.k = {k}")
     if takes.operands is Operands.GROUPS and global_views is None and k % 2:

@@ -85,10 +85,8 @@ class Sem:
     def build(self, spec: Specification) -> Learner:
         spec.whole_batch("sem")
         if self.weights != "none" and not losses.takes(spec.objective).pair_weights:
-            raise ValueError(
-                f"method.weights needs objective all_pairs, got {losses.name(spec.objective)}; "
-                "use objective:all_pairs, or --method.weights none"
-            )
+            what = f"method.weights needs objective all_pairs, got {losses.name(spec.objective)}"
+            raise ValueError(f"{what}; use objective:all_pairs, or --method.weights none")
         from_0 = ("pretrain_epochs", "watch_epochs", "clusters", "lam", "mini_batch_above")
         from_1 = ("update_epochs", "features", "embedding", "k_means_starts")
         least = dict.fromkeys(from_0, "[0, inf)") | dict.fromkeys(from_1, "[1, inf)")

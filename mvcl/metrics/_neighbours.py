@@ -50,9 +50,8 @@ def weighted_knn(
         _checks.finite(name, features)
     labels = jnp.asarray(train_labels)
     if train.shape[1] != test.shape[1]:
-        raise ValueError(
-            f"test_features must be {train.shape[1]} wide, as train_features, got {test.shape[1]}"
-        )
+        what = f"test_features must be {train.shape[1]} wide, as train_features"
+        raise ValueError(f"{what}, got {test.shape[1]}")
     k, num_classes = _checks.whole("k", k), _checks.whole("num_classes", num_classes)
     _checks.labels("train_labels", labels, train.shape[0], num_classes)
     scale = _checks.scalar("temperature", temperature, jnp.dtype(jnp.float32), positive=True)

@@ -79,9 +79,8 @@ def information_parts(
     if not tables:
         return Parts(low.unique, every - high.synergy - low.unique.sum(-1), high.synergy)
     if len(tables) != one.shape[-1] or len(others) != len(tables):
-        raise ValueError(
-            f"tables and others must be {one.shape[-1]} each, got {len(tables)} and {len(others)}"
-        )
+        what = f"tables and others must be {one.shape[-1]} each"
+        raise ValueError(f"{what}, got {len(tables)} and {len(others)}")
     union = np.minimum(one.sum(-1) - _told_twice(*np.moveaxis(one, -1, 0), tables=tables), every)
     unique = [union - rest[..., i] for i in range(2)]  # of two views
     if len(tables) > 2:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
         piran_head,
     )
     from mvcl.models._convolutional import EegConv, EegConvEncoder, ResNet, ResNetEncoder
-    from mvcl.models._export import export
     from mvcl.models._layers import (
         MLP,
         ConvNet,
@@ -42,6 +41,6 @@ if TYPE_CHECKING:
     from mvcl.models._norms import NORM_EPS, RUNNING_DECAY, counted, counts_rows
     from mvcl.models._remat import NoBlocks, Remat, in_turn, rematerialised
     from mvcl.models._vit import Transformer, TransformerEncoder, ViT, ViTEncoder, attention_by
-    from mvcl.models._weights import load_weights
+    from mvcl.models._weights import export, load_weights
 
 __getattr__, __dir__, __all__ = _lazy.exports(__name__)

@@ -1,12 +1,16 @@
-"""Weights of an encoder and its head from files of safetensors and of PyTorch, of which nothing is executed."""
+"""Weights of an encoder and its head, from files of safetensors and of PyTorch, of which nothing is executed, and to
+safetensors: under torchvision's (ResNet) and timm's (ViT) names; those of Hugging Face are renamed."""
 
 import io
+import json
+import math
 import os
 import pickle
 import re
 import zipfile
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
+from dataclasses import asdict, is_dataclass
 from functools import cache
 from itertools import takewhile
 from typing import Any
@@ -15,12 +19,68 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from mvcl import _files
-from mvcl.models import _names
+from mvcl import _buckets, _files
 from mvcl.models._autoencoders import Autoencoders
-from mvcl.models._convolutional import ResNetEncoder
-from mvcl.models._export import laid_out, named_variables
-from mvcl.models._vit import ViTEncoder
+from mvcl.models._configs import EncoderConfig
+from mvcl.models._convolutional import ResNet, ResNetEncoder
+from mvcl.models._vit import Frozen, ViT, ViTEncoder, resized
+
+# Of Hugging Face, in this order; q, k and v become one matrix.
+_RENAMED = [
+    (r"embeddings\.(cls_token|class_embedding)$", "cls_token"),
+    (r"embeddings\.position_embeddings?(\.weight)?$", "pos_embed"),
+    (r"embeddings\.patch_embedding(s\.projection)?\.", "patch_embed.proj."),
+    (r"encoder\.layers?\.(\d+)\.", r"blocks.\1."),
+    (r"(attention\.attention|self_attn)\.([qkv])(uery|ey|alue|_proj)\.", r"attn.\2."),
+    (r"(attention\.output\.dense|self_attn\.out_proj)\.", "attn.proj."),
+    (r"(blocks\.\d+)\.intermediate\.dense\.", r"\1.mlp.fc1."),
+    (r"(blocks\.\d+)\.output\.dense\.", r"\1.mlp.fc2."),
+    (r"(layernorm_before|layer_norm1)\.", "norm1."),
+    (r"(layernorm_after|layer_norm2)\.", "norm2."),
+    (r"layer_scale(\d)\.lambda1$", r"ls\1.gamma"),
+    (r"(^|\.)(layernorm|post_layernorm)\.", r"\1norm."),
+    (r"pre_layrnorm\.", "norm_pre."),
+]
+_SCALED = {"ls1": "attn.proj", "ls2": "mlp.fc2"}
+
+
+def as_timm(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The tensors of a file with the names and shapes of timm's ViT.
+
+    DINOv2's LayerScale becomes part of a branch's last linear map. `ValueError` for registers, which it lacks.
+    """
+    found: dict[str, np.ndarray] = {}
+    for name, value in tensors.items():
+        for pattern, to in _RENAMED:
+            name = re.sub(pattern, to, name)
+        if name.endswith(("cls_token", "pos_embed")):
+            value = value.reshape(1, -1, value.shape[-1])
+        found[name] = value
+    for name in [name for name in found if name.endswith((".attn.q.weight", ".attn.q.bias"))]:
+        each = [name.replace(".attn.q.", f".attn.{of}.") for of in "qkv"]
+        if all(of in found for of in each):
+            found[name.replace(".attn.q.", ".attn.qkv.")] = np.concatenate([found.pop(of) for of in each])
+    for name in [name for name in found if re.search(r"\.ls\d\.gamma$", name)]:
+        block, of, _ = name.rsplit(".", 2)
+        scale = found.pop(name).astype(np.float32)
+        for leaf in ("weight", "bias"):
+            key = f"{block}.{_SCALED[of]}.{leaf}"
+            found[key] = found[key] * (scale[:, None] if leaf == "weight" else scale)
+    for name in [name for name in found if name.endswith("patch_embed.proj.weight")]:
+        found.setdefault(name.removesuffix("weight") + "bias", np.zeros(len(found[name]), np.float32))
+    if registers := [name for name in found if "register_token" in name or name.endswith("reg_token")]:
+        what = f"the encoder ViT has no registers, and the file has {registers[0]}"
+        raise ValueError(f"{what}; take one without")
+    return found
+
+
+def squared(positions: np.ndarray, tokens: int) -> np.ndarray:
+    """`resized` from one square of patches to another of so many; else as they are."""
+    old, new = math.isqrt(positions.shape[1] - 1), math.isqrt(tokens)
+    if old * old != positions.shape[1] - 1 or new * new != tokens:
+        return positions
+    return np.asarray(resized(jnp.asarray(positions, jnp.float32), (old, old), (new, new)))
+
 
 _TYPES = {"Float": "f4", "Double": "f8", "Half": "f2", "BFloat16": "bfloat16", "Bool": "?", "Byte": "u1"}
 _TYPES |= {"Char": "i1", "Short": "i2", "Int": "i4", "Long": "i8"}
@@ -54,7 +114,7 @@ def load_weights(
     tensors, variables, new = _read(path), named_variables(encoder), []
     if isinstance(encoder, ViTEncoder):
         with _files.naming(path):
-            tensors = _names.as_timm(tensors)
+            tensors = as_timm(tensors)
     start, layout = _found(tensors, _layouts(encoder, list(variables)), path, prefix)
     extra = "norm_pre.weight"
     if isinstance(encoder, ViTEncoder) and start + extra in tensors and extra not in variables:
@@ -63,7 +123,7 @@ def load_weights(
     for name, variable in variables.items():
         each = [laid_out(part, tensors.pop(start + part), back=True) for part in layout[name]]
         if name == "pos_embed":
-            each = [_names.squared(each[0], variable.shape[1] - 1)]
+            each = [squared(each[0], variable.shape[1] - 1)]
         new.append((variable, value := each[0] if len(each) == 1 else np.stack(each)))
         if value.shape != variable.shape:
             images = "; its images had another size" if name.endswith("pos_embed") else ""
@@ -220,3 +280,53 @@ class _Unpickler(pickle._Unpickler):
         kind = np.dtype(_TYPES[storage[1]])
         steps = [stride * kind.itemsize for stride in strides]
         return np.ndarray(shape, kind, self.storage(storage[2]), offset * kind.itemsize, steps)
+
+
+_LEAVES = {"kernel": "weight", "scale": "weight", "mean": "running_mean", "var": "running_var"}
+
+
+def named_variables(encoder: nnx.Module) -> dict[str, nnx.Variable]:
+    """Parameters, running statistics and fixed values by their names in PyTorch."""
+    kinds = nnx.Any(nnx.Param, nnx.BatchStat, Frozen)
+    return {
+        ".".join(_LEAVES.get(part, part) for part in map(str, path)): variable
+        for path, variable in nnx.to_flat_state(nnx.state(encoder, kinds))
+    }
+
+
+def laid_out(name: str, value: np.ndarray, *, back: bool = False) -> np.ndarray:
+    """Kernels in PyTorch's layout, IO -> OI and HWIO -> OIHW, or back; all else unchanged."""
+    if not name.endswith("weight"):
+        return value
+    return value.transpose((2, 3, 1, 0) if back else (3, 2, 0, 1)) if value.ndim == 4 else value.T
+
+
+def export(encoder: nnx.Module, config: EncoderConfig, path: str | os.PathLike[str]) -> None:
+    """Write an encoder's parameters and running statistics to a safetensors file, for PyTorch.
+
+    ResNet has torchvision's names (`layer1.0.conv1.weight`), ViT timm's (`blocks.0.attn.qkv.weight`), ConvNet and MLP
+    their own (`convs.0.weight`, `norms.0.weight`; `linears.0.weight`, whose input is flattened in (height, width,
+    channels) order). Kernels are laid out as PyTorch's: (out, in, height, width) and (out, in). Every batch norm also
+    has `num_batches_tracked`, which a strict `load_state_dict` needs: int64 zero. The config and the origin of the
+    names are in the file's metadata. The running variance is not multiplied by n/(n-1) as PyTorch's is.
+
+    The file is written atomically. Raises OSError if it cannot be written.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
+
+    tensors: dict[str, np.ndarray] = {}
+    for name, variable in named_variables(encoder).items():
+        tensors[name] = np.ascontiguousarray(laid_out(name, np.asarray(variable[...])))
+        if name.endswith("running_mean"):
+            tensors[name.removesuffix("running_mean") + "num_batches_tracked"] = np.zeros((), np.int64)
+    assert is_dataclass(config)
+    names = "torchvision" if isinstance(config, ResNet) else "timm" if isinstance(config, ViT) else "mvcl"
+    metadata = {"format": "pt", "names": names}  # PyTorch's readers expect the format
+    metadata |= {"encoder": type(config).__name__, "config": json.dumps(asdict(config))}
+    path = _buckets.path(path)
+    try:
+        with _files.replacing(path) as temporary:
+            save_file(tensors, temporary, metadata)
+    except SafetensorError as error:  # raised for a full disk or a missing folder
+        raise OSError(f"cannot write {path}: {error}") from error

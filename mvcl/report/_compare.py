@@ -256,12 +256,8 @@ def _gaps(trained: pd.DataFrame, columns: Names, of: Groups, steps: Steps) -> Ta
         if shared:
             rows.append(([name, str(shared)], cells))
     notes = "Mean of the differences of runs with the same seed, with [95 % interval, Student's t]."
-    named = {
-        "caption": f"Minus {of[0][0]}, the first run given",
-        "headings": ["run", "seeds"],
-        "notes": notes,
-    }
-    return named | {"columns": columns, "rows": rows} if rows else None
+    named = {"caption": f"Minus {of[0][0]}, the first run given", "headings": ["run", "seeds"]}
+    return named | {"notes": notes, "columns": columns, "rows": rows} if rows else None
 
 
 def geometries(runs: Sequence[Run], of: Groups) -> list[Table]:

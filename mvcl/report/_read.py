@@ -138,11 +138,8 @@ def runs(folder: str | Path = "runs") -> pd.DataFrame:
 def curves(folder: str | Path = "runs") -> pd.DataFrame:
     """What the runs in a folder and below have logged, by run and step."""
     files = sorted(_buckets.path(folder).rglob("metrics.jsonl"))
-    logs = {
-        str(file.parent): _log(file)
-        for file in files
-        if any("step" in row for row in training.read_log(file))
-    }
+    begun = [file for file in files if any("step" in row for row in training.read_log(file))]
+    logs = {str(file.parent): _log(file) for file in begun}
     return pd.concat(logs, names=["run"]) if logs else pd.DataFrame()
 
 
@@ -248,12 +245,8 @@ def _decomposition(file: Path) -> dict[str, Any]:
         parts = [str(part) for part in of["parts"]]
         if not np.isfinite(numbers.loc[parts].to_numpy()).all():
             raise ValueError(f"the parts of {name} must be finite")
-        rows[str(name)] = {
-            "parts": parts,
-            "entropy": entropy,
-            "numbers": numbers,
-            "protocol": str(of["protocol"]),
-        }
+        rows[str(name)] = {"parts": parts, "entropy": entropy, "numbers": numbers}
+        rows[str(name)]["protocol"] = str(of["protocol"])
     if not rows:
         raise ValueError("it has no rows")
     return {"step": int(content["step"]), "rows": rows}

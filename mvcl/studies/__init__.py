@@ -6,7 +6,6 @@ from mvcl import _lazy
 
 if TYPE_CHECKING:
     from mvcl.studies._claims import Above, Claim, Trend, Verdict, Within, difference
-    from mvcl.studies._compare import compare
     from mvcl.studies._grid import (
         SEEDS,
         Baseline,
@@ -34,6 +33,6 @@ if TYPE_CHECKING:
     )
     from mvcl.studies._page import page
     from mvcl.studies._run import Look, Options, Place, look, overview, places, run
-    from mvcl.studies._table import judged, rows, run_study, write
+    from mvcl.studies._table import compare, judged, rows, run_study, write
 
 __getattr__, __dir__, __all__ = _lazy.exports(__name__)

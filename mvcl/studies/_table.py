@@ -1,6 +1,10 @@
-"""The numbers of a study from the records of its cells, what they say of its claims, and the files of both."""
+"""The numbers of a study from the records of its cells, what they say of its claims, and the files of both.
+
+`compare` makes a study of one's own of objectives side by side.
+"""
 
 import dataclasses
+import itertools
 import json
 import math
 import shlex
@@ -12,8 +16,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from mvcl import _files, _progress, metrics
-from mvcl.studies import _figures, _page, _run
+from mvcl import _files, _progress, losses, metrics
+from mvcl.studies import _page, _run
 from mvcl.studies._claims import difference
 from mvcl.studies._grid import (
     Baseline,
@@ -26,7 +30,9 @@ from mvcl.studies._grid import (
     chosen,
     claimed,
     partner,
+    trained,
 )
+from mvcl.training import Config
 
 _ROWS = ("untrained encoder", "raw input")
 _COPIED = ("about", "unequal", "cost", "seeds", "columns", "along", "reference")
@@ -239,9 +245,9 @@ def write(content: dict[str, Any], folder: Path, stem: str) -> Path:
     _files.write_whole(folder / f"{stem}.json", text)
     _files.write_whole(folder / f"{stem}.csv", rows(content))
     with _files.replacing(folder / f"{stem}.svg") as beside:
-        _figures.plot(content, beside)
+        _page.plot(content, beside)
     if content.get("maps") and any(cell["seeds"] for cell in content["cells"]):
-        _figures.heat_map(content, folder / f"{stem}_maps.svg", content["maps"])
+        _page.heat_map(content, folder / f"{stem}_maps.svg", content["maps"])
     _files.write_whole(folder / f"{stem}.md", _page.page(content, f"{stem}.svg"))
     return folder / f"{stem}.md"
 
@@ -258,3 +264,97 @@ def rows(content: dict[str, Any]) -> str:
     ]
     frame = pd.DataFrame(lines, columns=[*content["factors"], "seed", "state", *names], dtype=object)
     return frame.to_csv(index=False, lineterminator="\n")
+
+
+_COMPARED = (
+    "The config of the command above is trained with each objective and nothing else changed, so that differences are "
+    "paired by seed. The options of an objective are its own: none was tuned for this config."
+)
+
+
+def compare(
+    config: Config,
+    objectives: Mapping[str, losses.Loss] | Sequence[losses.Loss],
+    folder: str | Path,
+    *,
+    seeds: int = 3,
+    levels: Mapping[str, Sequence[Any]] | None = None,
+    command: str = "mvcl.studies.compare",
+) -> pd.DataFrame:
+    """Train a config with each objective and several seeds, and compare what its evaluation measures.
+
+        table = studies.compare(config, [losses.mv_dhel, my_loss], "runs/compare/mine", seeds=3)
+
+    Finished runs are kept, in `folder`/../cells, for every comparison beside this one. The page compare.md has the
+    table with 95% intervals, baselines, paired differences to the first objective and a figure; compare.csv all seeds.
+
+    Args:
+      config: whose `evaluation` gives the measures.
+      objectives: functions, by the names to show or by their own.
+      folder: of the page.
+      seeds: at least 1; of one seed there are no intervals.
+      levels: dotted field -> its values, {"views.k": (2, 4)}: every combination is trained.
+      command: shown on the page.
+
+    Returns:
+      A row for each objective, combination and measure: mean, low and high (95%), seeds, and the paired difference to
+      the first objective, `minus_first`, with its ends. `attrs` has the `page` and how many runs `failed`.
+
+    Raises:
+      ValueError: no objective is given, two have one name, or nothing was measured.
+    """
+    named = objectives if isinstance(objectives, Mapping) else {losses.name(of): of for of in objectives}
+    if not named or len(named) < len(objectives):
+        got = list(objectives)
+        raise ValueError(f"objectives must be functions of different names, or a dict, got {got}")
+    grid, place = dict(levels or {}), Path(folder)
+    cells = []
+    for combination in itertools.product(*grid.values()):
+        of: dict[str, Any] = dict(zip(grid, combination))
+        cells += [trained({"objective": n} | of, config, {"objective": f} | of) for n, f in named.items()]
+    several = len({getattr(cell.task, "instances", None) for cell in cells}) > 1
+    study = Study(
+        title="Objectives compared",
+        about=_COMPARED,
+        cells=cells,
+        measures=[Measure("loss")],
+        reference={"objective": cells[0].factors["objective"]},
+        unequal="The settings change the number of instances that are compared." * several,
+        seeds=seeds,
+        cost="not estimated",
+    )
+    failed = _run.run(study, place)
+    measures = _measures(study, place)
+    if not measures:
+        raise ValueError(f"no run has measured anything; the logs in {place / 'cells'} say why")
+    study = dataclasses.replace(study, measures=measures)
+    content = numbers(Opened("compare", "", study, (command,)), place)
+    content["command"] = command
+    rows = pd.DataFrame(_rows(content, {m.name: 0.01 if m.percent else 1.0 for m in measures}))
+    rows.attrs |= {"page": str(write(content, place, "compare")), "failed": failed}
+    return rows
+
+
+def _measures(study: Study, folder: Path) -> list[Measure]:
+    """What the evaluation of a finished run has measured."""
+    for place in _run.places(study, folder):
+        if _run.look(place).state in ("finished", "stale"):
+            rows = json.loads((place.folder / "evaluation.json").read_text())["rows"]["trained encoder"]
+            known = [of for of in rows if of["value"] is not None]
+            shares = [of["better"] == "higher" and 0 <= of["value"] <= 1 for of in known]
+            return [
+                Measure(of["name"], percent=share, digits=1 if share else 3, better=of["better"])
+                for of, share in zip(known, shares)
+            ]
+    return []
+
+
+def _rows(content: Mapping[str, Any], scale: Mapping[str, float]) -> list[dict[str, Any]]:
+    rows, columns = [], {"mean": "minus_first", "low": "minus_first_low", "high": "minus_first_high"}
+    for cell in content["cells"]:
+        for name, of in cell["intervals"].items():
+            by, gap = scale[name], cell["differences"].get(name, {})
+            ends = {end: math.nan if of[end] is None else by * of[end] for end in columns}
+            gaps = {column: by * gap[end] for end, column in columns.items() if gap.get(end) is not None}
+            rows.append({**cell["factors"], "measure": name, **ends, "seeds": of["seeds"], **gaps})
+    return rows

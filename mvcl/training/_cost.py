@@ -14,24 +14,12 @@ from mvcl.training._program import Program, build
 
 # Dense bfloat16 TFLOP/s of one jax device, as the vendors state it, by the start of its `device_kind`.
 PEAK_TFLOPS = {
-    "TPU v2": 22.5,  # per core: jax has two devices per chip
-    "TPU v3": 61.5,
-    "TPU v4 lite": 138.0,
-    "TPU v4": 275.0,
-    "TPU v5 lite": 197.0,
-    "TPU v5e": 197.0,
-    "TPU v5": 459.0,
-    "TPU v6 lite": 918.0,
-    "TPU v6e": 918.0,
-    "NVIDIA A100": 312.0,
-    "NVIDIA H100 PCIe": 756.0,
-    "NVIDIA H100": 989.0,
-    "NVIDIA H200": 989.0,
-    "NVIDIA L4": 121.0,
-    "NVIDIA L40": 181.0,
-    "NVIDIA L40S": 362.0,
-    "Tesla V100": 125.0,
-    "Tesla T4": 65.0,
+    **{"TPU v2": 22.5, "TPU v3": 61.5},  # per core: jax has two devices per chip
+    **{"TPU v4 lite": 138.0, "TPU v4": 275.0, "TPU v5 lite": 197.0, "TPU v5e": 197.0, "TPU v5": 459.0},
+    **{"TPU v6 lite": 918.0, "TPU v6e": 918.0},
+    **{"NVIDIA A100": 312.0, "NVIDIA H100 PCIe": 756.0, "NVIDIA H100": 989.0, "NVIDIA H200": 989.0},
+    **{"NVIDIA L4": 121.0, "NVIDIA L40": 181.0, "NVIDIA L40S": 362.0},
+    **{"Tesla V100": 125.0, "Tesla T4": 65.0},
 }
 
 
@@ -52,9 +40,7 @@ class Estimate:
     temporary_bytes: float
     steps: int | None  # of the run; None if the length of an epoch is unknown
     training_examples: int | None  # None if unknown
-    evaluation_flops: (
-        float | None
-    )  # of encoding the training images `evaluation.passes` times; None if unknown
+    evaluation_flops: float | None  # of `evaluation.passes` encodings of the training images; None if unknown
     relative_compute: float | None  # encoder passes by those of 128 epochs of 2 views (Shidani 2024, Eq. 29)
     assumed: str  # of missing data
 

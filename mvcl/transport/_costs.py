@@ -104,9 +104,8 @@ class SumOverPairs(PairForm):
         k, index = len(points), pairs(len(points))
         functions = self.pair if isinstance(self.pair, tuple) else (self.pair,) * len(index)
         if len(functions) != len(index):
-            raise ValueError(
-                f"pair must be one function or {len(index)}, one for each pair of {k} views, got {len(functions)}"
-            )
+            what = f"pair must be one function or {len(index)}, one for each pair of {k} views"
+            raise ValueError(f"{what}, got {len(functions)}")
         if self.weights is not None and len(self.weights) != k:
             size = len(self.weights)
             raise ValueError(f"weights must have shape ({k}, {k}) for {k} views, got ({size}, {size})")
@@ -131,9 +130,8 @@ class _Weighted(PairForm):
             return
         given = np.asarray(self.weights, np.float64)
         if given.ndim != 1 or not (given >= 0).all() or not math.isclose(given.sum(), 1, abs_tol=1e-6):
-            raise ValueError(
-                f"weights must be k numbers that are not negative and sum to 1, got {given.tolist()}"
-            )
+            what = "weights must be k numbers that are not negative and sum to 1"
+            raise ValueError(f"{what}, got {given.tolist()}")
         object.__setattr__(self, "weights", tuple(given.tolist()))
 
     def of_views(self, k: int) -> tuple[float, ...]:

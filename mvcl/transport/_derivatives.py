@@ -20,7 +20,7 @@ from mvcl.transport import _tree
 from mvcl.transport._contraction import groups, log_joint, pair_marginals, scaled_potentials
 from mvcl.transport._costs import pairs, views_of_pairs
 from mvcl.transport._geometry import Geometry
-from mvcl.transport._penalties import Penalty, values
+from mvcl.transport._problem import Penalty, values
 
 Tree = TypeVar("Tree")
 

@@ -96,15 +96,11 @@ class Geometry:
                 "transport.MMSinkhorn().solve(transport.Problem(transport.Geometry.from_tensor(costs)))"
             )
         if not callable(cost):
-            raise ValueError(
-                "cost must be a name, a cost of mvcl.transport, a CostFn, several of them or a function of a (k, d) "
-                f"stack, got {cost!r}"
-            )
+            what = "cost must be a name, a cost of mvcl.transport, a CostFn"
+            raise ValueError(f"{what}, several of them or a function of a (k, d) stack, got {cost!r}")
         if there is not None:
-            raise ValueError(
-                "present, the mask of m3g, must be None for a cost that is a function of a (k, d) stack, which has no "
-                "value for fewer views; a sum over pairs has one"
-            )
+            what = "present, the mask of m3g, must be None for a cost that is a function of a (k, d) stack"
+            raise ValueError(f"{what}, which has no value for fewer views; a sum over pairs has one")
         return cls((scale * _cost_tensor(points, cost),), x_s=points, dense=True)
 
     @classmethod
@@ -125,10 +121,8 @@ class Geometry:
         shapes, sizes = [a.shape for a in arrays], geometry.shape
         wanted = [(sizes[l], sizes[m]) for l, m in geometry.pairs]
         if shapes != wanted:
-            raise ValueError(
-                f"matrices must have the shapes (n_l, n_m) of the pairs l < m, {wanted} for views of "
-                f"{sizes} points, got {shapes}"
-            )
+            what = "matrices must have the shapes (n_l, n_m) of the pairs l < m"
+            raise ValueError(f"{what}, {wanted} for views of {sizes} points, got {shapes}")
         return geometry
 
     @classmethod
@@ -164,9 +158,8 @@ class Geometry:
           ValueError: for another cost, of which no factors are known.
         """
         if not isinstance(cost, Barycenter):
-            raise ValueError(
-                f"cost must be a Barycenter (from_pairs takes other costs as a tree), got {cost!r}"
-            )
+            what = "cost must be a Barycenter (from_pairs takes other costs as a tree)"
+            raise ValueError(f"{what}, got {cost!r}")
         points, scale = checked_points(x_s), _checks.real("scale", scale, positive=True)
         k, b = len(points), checked_points([jnp.asarray(landmarks, points[0].dtype), points[0]])[0]
         origin = jnp.mean(b, axis=0)[None]  # near it the squares are rounded less
@@ -194,9 +187,8 @@ class Geometry:
         """Costs that are given as a tensor (n_1, ..., n_k)."""
         array = _checks.array("tensor", tensor)
         if array.ndim < 2 or 0 in array.shape:
-            raise ValueError(
-                f"tensor must have shape (n_1, ..., n_k) with k >= 2 and points in every view, got {array.shape}"
-            )
+            what = "tensor must have shape (n_1, ..., n_k) with k >= 2 and points in every view"
+            raise ValueError(f"{what}, got {array.shape}")
         return cls((_numerics.widen(array),), dense=True)
 
     @property
@@ -247,9 +239,8 @@ class Geometry:
         """Costs (n,) of the tuples (i, ..., i); ValueError for views of different sizes."""
         k, n = len(self.shape), self.shape[0]
         if len(set(self.shape)) > 1:
-            raise ValueError(
-                f"the views must be of one size to have tuples (i, ..., i), got sizes {self.shape}"
-            )
+            what = "the views must be of one size to have tuples (i, ..., i)"
+            raise ValueError(f"{what}, got sizes {self.shape}")
         if self.dense:  # the diagonal's entries are 1 + n + ... + n^(k-1) apart
             return self.arrays[0].reshape(-1)[:: max((n**k - 1) // max(n - 1, 1), 1)]
         # Masked, not gathered: the transpose of a gather is a scatter, which took longer than a pass at n = 64.
@@ -339,10 +330,8 @@ def check_operations(costs: Geometry, max_operations: float) -> None:
     most, n = max_operations / 2, max(shape)
     views = next((v for v in range(k, 1, -1) if n**v <= most), None)
     fits = f"n <= {_root(most, k)} with {k} views" + (f", or k <= {views} with {n} points" if views else "")
-    raise ValueError(
-        f"{_sizes(shape)} make {tuples:.3g} tuples, and a pass over them takes {2 * tuples:.3g} "
-        f"operations, above max_operations={max_operations:.3g}; what fits: {fits}"
-    )
+    what = f"{_sizes(shape)} make {tuples:.3g} tuples, and a pass over them takes {2 * tuples:.3g} operations"
+    raise ValueError(f"{what}, above max_operations={max_operations:.3g}; what fits: {fits}")
 
 
 def _sizes(shape: Sequence[int]) -> str:

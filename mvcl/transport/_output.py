@@ -80,9 +80,8 @@ class SinkhornOutput:
     def x_s(self) -> tuple[jax.Array, ...]:
         """The k point clouds (n_l, d); ValueError if the problem has only costs."""
         if self.geometry.x_s is None:
-            raise ValueError(
-                "the geometry must be made by Geometry.from_points to have points, got costs alone"
-            )
+            what = "the geometry must be made by Geometry.from_points to have points"
+            raise ValueError(f"{what}, got costs alone")
         return self.geometry.x_s
 
     @property
@@ -135,9 +134,8 @@ class SinkhornOutput:
         ValueError for a problem with `tau` or `unmatched`.
         """
         if self.problem.tau is not None or self.problem.unmatched is not None:
-            raise ValueError(
-                "primal_bound and gap need marginals that must be the weights, got tau or unmatched"
-            )
+            what = "primal_bound and gap need marginals that must be the weights"
+            raise ValueError(f"{what}, got tau or unmatched")
         (costs, scaled, epsilon), weights = self._plan, self.a_s
         dtype = costs.dtype
         found = marginals(costs, scaled, epsilon)
@@ -216,10 +214,8 @@ class SinkhornOutput:
         true = self._tuples("truth", jnp.tile(jnp.arange(n)[:, None], (1, k)) if truth is None else truth)
         points = [a > 0 for a in self.a_s] if present is None else [jnp.asarray(p) for p in present]
         if [p.shape for p in points] != [(n,) for n in self.shape] or any(p.dtype != bool for p in points):
-            raise ValueError(
-                f"present must hold boolean vectors of shapes {[(n,) for n in self.shape]}, got "
-                f"{[(p.shape, str(p.dtype)) for p in points]}"
-            )
+            what = f"present must hold boolean vectors of shapes {[(n,) for n in self.shape]}"
+            raise ValueError(f"{what}, got {[(p.shape, str(p.dtype)) for p in points]}")
         there = jnp.stack([p[true[:, l]] for l, p in enumerate(points)], axis=1)
         right = jnp.zeros((), jnp.int32)
         for l in range(k):
@@ -280,15 +276,13 @@ class SinkhornOutput:
     def _tuples(self, name: str, indices: ArrayLike) -> jax.Array:
         at = jnp.asarray(indices)
         if at.ndim != 2 or at.shape[1] != self.n_marginals or not jnp.issubdtype(at.dtype, jnp.integer):
-            raise ValueError(
-                f"{name} must be whole numbers of shape (t, {self.n_marginals}), got {at.shape} of {at.dtype}"
-            )
+            what = f"{name} must be whole numbers of shape (t, {self.n_marginals})"
+            raise ValueError(f"{what}, got {at.shape} of {at.dtype}")
         if not isinstance(at, jax.core.Tracer):
             for l, (column, n) in enumerate(zip(np.asarray(at).T, self.shape)):
                 if np.any((column < 0) | (column >= n)):
-                    raise ValueError(
-                        f"{name} must be from 0 to {n - 1} for view {l}, got {column.min()} to {column.max()}"
-                    )
+                    what = f"{name} must be from 0 to {n - 1} for view {l}"
+                    raise ValueError(f"{what}, got {column.min()} to {column.max()}")
         return at
 
     def _view(self, name: str, view: int) -> int:

@@ -15,8 +15,7 @@ from mvcl.transport._blocks import Vectors, Way, Work, any_way, logsumexp, row_o
 from mvcl.transport._contraction import Kernels, groups, kernels_of, log_joint, scaled_potentials
 from mvcl.transport._derivatives import Point, over_devices, potentials_of, slope
 from mvcl.transport._geometry import Geometry
-from mvcl.transport._penalties import Penalty, values
-from mvcl.transport._problem import SUMS, Given, Status
+from mvcl.transport._problem import SUMS, Given, Penalty, Status, values
 
 
 class Options(NamedTuple):

@@ -18,8 +18,7 @@ from mvcl.transport._costs import CostName, PairForm
 from mvcl.transport._derivatives import Point, implicit
 from mvcl.transport._geometry import Geometry, TupleCost, check_operations
 from mvcl.transport._output import SinkhornOutput
-from mvcl.transport._penalties import checked_penalties
-from mvcl.transport._problem import Given, Problem, Status
+from mvcl.transport._problem import Given, Problem, Status, checked_penalties
 
 # Without a schedule of the caller's: where the exponents of a pair have a spread above the first number, epsilon starts
 # where they have the second, and decays so by the sweep. Ours.

@@ -2,13 +2,14 @@
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from parametrize import some
 
-from benchmarks import released
+from benchmarks import released, smoke
 from docs import objectives
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -65,3 +66,10 @@ def test_measured_are_the_cases_with_values_and_gradients_of_the_released_code()
         if not case.differs:
             np.testing.assert_allclose(row["value"], row["released_value"], rtol=1e-4)
             assert row["gradient_difference"] < 1e-4
+
+
+def test_a_failure_fails_the_smoke_run_at_its_end(monkeypatch, capsys):
+    monkeypatch.setattr(smoke.cli, "main", lambda arguments: 2)
+    monkeypatch.setattr(sys, "argv", ["smoke", "first", "second"])
+    assert smoke.main() == 1
+    assert "0 of 2 pass" in capsys.readouterr().out

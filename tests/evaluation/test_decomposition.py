@@ -8,7 +8,7 @@ import pytest
 import sklearn.linear_model
 import sklearn.metrics
 
-from mvcl.evaluation import _outputs, decompose, subsets
+from mvcl.evaluation import _decomposition, decompose, subsets
 from mvcl.evaluation._probe import PENALTIES
 
 
@@ -116,7 +116,7 @@ def test_rows_that_lack_a_view_are_left_out(rng):
     present = [rng.random((len(of), 2)) < 0.7 for of in (x, z)]
     gaps = [np.where(of.T[..., None], v, np.nan) for of, v in zip(present, (views, tested))]
     features = [dict(zip("ab", of)) for of in gaps]
-    with mock.patch("mvcl.evaluation._decomposition.outputs", wraps=_outputs.outputs) as outputs:
+    with mock.patch("mvcl.evaluation._decomposition.outputs", wraps=_decomposition.outputs) as outputs:
         found = decompose(*features, (x[:, 0], z[:, 0]), present=present, probe="linear", draws=5)
     sizes = [(len(train[0]), len(test)) for (train, test), _ in outputs.call_args_list]
     tests = int(present[1].all(1).sum())

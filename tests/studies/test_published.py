@@ -7,7 +7,7 @@ import pytest
 
 from docs import published
 from mvcl import studies
-from mvcl.studies import _figures
+from mvcl.studies import _page
 from tests.parametrize import some
 
 PAGES = sorted(published.FOLDER.glob("*.json"))
@@ -24,7 +24,7 @@ def test_a_page_is_made_from_its_numbers(file: Path):
 
 @pytest.mark.parametrize("stem", some(STEMS, fast=STEMS[:2]))
 def test_a_figure_is_drawn_from_its_numbers(stem: str, tmp_path: Path):
-    _figures.plot(json.loads((published.FOLDER / f"{stem}.json").read_text()), tmp_path / "x.svg")
+    _page.plot(json.loads((published.FOLDER / f"{stem}.json").read_text()), tmp_path / "x.svg")
     assert (tmp_path / "x.svg").read_bytes() == (published.FOLDER / f"{stem}.svg").read_bytes()
 
 

@@ -2,7 +2,7 @@
 
 from docs import which
 from mvcl import metrics
-from mvcl.studies import _figures
+from mvcl.studies import _page
 
 
 def content(**means):
@@ -46,5 +46,5 @@ def test_the_page_is_made_from_the_published_numbers(tmp_path):
     contents = which.published()
     assert which.PAGE.read_text(encoding="utf-8") == which.page(contents), "run: python -m docs.which"
     for name, numbers in contents.items():
-        _figures.heat_map(numbers, tmp_path / "map.svg", which.measures(numbers))
+        _page.heat_map(numbers, tmp_path / "map.svg", which.measures(numbers))
         assert which.MAPS[name].read_text() == (tmp_path / "map.svg").read_text()

@@ -1,30 +1,32 @@
 """The model of a step's memory: by hand, beside XLA's analysis, and what is said of a run that does not fit."""
 
 import types
+from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 import stepping
 from parametrize import some
 
-from mvcl import losses, models
+from mvcl import data, losses, methods, models
 from mvcl.studies import changed
-from mvcl.training import _cost, _liveness, _memory
+from mvcl.training import Mesh, Sgd, _cost, _memory
 
-ROWS = _liveness.ROWS
+ROWS = _memory.ROWS
 
 
 def traced(function, *shapes):
     arrays = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
-    return _liveness.Trace(jax.make_jaxpr(function)(*arrays).jaxpr)
+    return _memory.Trace(jax.make_jaxpr(function)(*arrays).jaxpr)
 
 
 def test_a_product_stores_its_result_and_fused_operations_do_not():
     """Peak: the first product, beside the second; the tanh of the first is in its place. FLOPs: 2 n a b."""
     trace = traced(lambda x, a, b: (jnp.tanh(x @ a + 1.0) @ b).sum(), (ROWS, 5), (5, 6), (6, 7))
     for rows in (ROWS, 1, 200):
-        scale = _liveness.Scale(rows=rows)
+        scale = _memory.Scale(rows=rows)
         assert trace.peak(scale) == 4 * rows * (6 + 7)
         assert trace.flops(scale) == 2 * rows * (5 * 6 + 6 * 7)
 
@@ -42,7 +44,7 @@ def test_the_backward_pass_keeps_what_a_block_gives_and_with_remat_its_inputs():
             return x.sum()
 
         trace = traced(jax.grad(loss), (4, 4), (ROWS, 4))
-        return trace.peak(_liveness.Scale()) / (4 * ROWS * 4)
+        return trace.peak(_memory.Scale()) / (4 * ROWS * 4)
 
     # Of each block both results, or the input of each and about both of one; more in the backward pass.
     assert 40 <= network(False) <= 45
@@ -54,8 +56,8 @@ def test_a_loop_holds_one_turn_and_computes_all():
         return total + (x @ x.T).sum(), None
 
     trace = traced(lambda xs: jax.lax.scan(body, jnp.zeros(()), xs)[0], (10, 3, 4))
-    assert trace.flops(_liveness.Scale()) == 10 * 2 * 3 * 3 * 4
-    assert 4 * 3 * 3 <= trace.peak(_liveness.Scale()) <= 4 * (3 * 3 + 2 * 3 * 4 + 8)
+    assert trace.flops(_memory.Scale()) == 10 * 2 * 3 * 3 * 4
+    assert 4 * 3 * 3 <= trace.peak(_memory.Scale()) <= 4 * (3 * 3 + 2 * 3 * 4 + 8)
 
 
 @pytest.fixture(scope="module")
@@ -103,3 +105,46 @@ def test_a_run_that_does_not_fit_says_so_with_the_policy_that_does(convolutional
     assert "--train.remat blocks needs" in warned(config, (needs["none"] + needs["blocks"]) / 2)
     assert "more devices" in warned(config, needs["full"] / 2)
     assert warned(config, None) == ""
+
+
+PAIRS = losses.cross_pairs(losses.info_nce)
+CONVNET = {"encoder": models.ConvNet((4, 8)), "optimizer": Sgd(learning_rate=0.1), "views.k": 2}
+SEQUENCES = CONVNET | {
+    "data": data.Synthetic(view_shapes=((6, 5),) * 2, examples=96),
+    "encoder": models.Transformer(width=32, depth=1, heads=2),
+}
+TEACHER = models.MLPHead(out=8)
+CASES = {
+    "one": CONVNET,
+    "eight": CONVNET | {"mesh.data": 8},
+    "microbatches": SEQUENCES | {"train.microbatch": 4, "mesh.data": 4},
+    "fsdp": SEQUENCES | {"mesh": Mesh(data=2, fsdp=2)},
+    "moco_v2": CONVNET | {"method": methods.MocoV2(queue=24), "objective": PAIRS},
+    "moco_v3": CONVNET | {"method": methods.MocoV3(predictor=TEACHER), "objective": PAIRS, "mesh.data": 8},
+    "student_teacher": CONVNET | {"method": methods.StudentTeacher(predictor=TEACHER)},
+    "multi_encoder": SEQUENCES | {"method": methods.MultiEncoder()},
+}
+
+
+@pytest.mark.parametrize("policy", some(["blocks", "full"], fast=["full"]))
+@pytest.mark.parametrize("case", some(CASES, fast=["eight", "microbatches", "student_teacher"]))
+def test_losses_and_state_are_those_without(tiny, case, policy):
+    config = changed(tiny, CASES[case])
+    both = (stepping.taken(of, 2) for of in (config, changed(config, {"train.remat": policy})))
+    compared = ((values["loss"], state) for values, state in both)
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), *compared)
+
+
+@pytest.mark.parametrize("examples", some([64, 256], fast=[64]))
+def test_temporaries_fall_by_policy(tiny, examples):
+    encoder = models.Transformer(width=32, depth=4, heads=2, dropout=0.0)
+    more = {"encoder": encoder, "train.batch_size": examples, "data.examples": examples}
+    options = [SEQUENCES | more | {"train.remat": policy} for policy in ("none", "blocks", "full")]
+    compiled = [stepping.lowered(changed(tiny, of)).compile() for of in options]
+    memory = [step.memory_analysis().temp_size_in_bytes for step in compiled]
+    assert memory[2] < 0.9 * memory[1] < 0.5 * memory[0], memory
+
+
+def test_raises_on_an_encoder_that_does_not_say_its_blocks(tiny):
+    with pytest.raises(ValueError, match=r"train.remat must be none .* models.in_turn, got blocks"):
+        stepping.lowered(changed(tiny, {"train.remat": "blocks"}))
