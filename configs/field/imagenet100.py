@@ -6,12 +6,14 @@
     mvcl train field/imagenet100:vicreg --workdir runs/vicreg
     mvcl train field/imagenet100:mmcr --workdir runs/mmcr
 
-LeJEPA's other settings, as options; for MMCR, `--views.k 4` has four views, `--objective.compression` is its `--lmbda`:
+LeJEPA's other settings, as options:
 
     --objective.weight 0.01               Table 7, which has 0.001 to 0.5
     --objective.knots 9 --objective.t-max 5.0   the 17 points of [-5, 5] of Section 6.1; 3 is the released code's
     --head.layers 2                       Table 4: a projector of two layers, of 2 x 2048
     --views.k 10                          Table 1b: 2 global and 8 local views
+
+For MMCR, `--views.k 4` has four views, and `--objective.compression` is the released `--lmbda`.
 
 LeJEPA and VICReg follow what was published for ImageNet-100, LeJEPA's paper and solo-learn's recipe; VISReg and MMCR
 have the settings of ImageNet-1K, where their papers and code have no others. docs/papers/field.md says what is not
@@ -106,11 +108,6 @@ _LINEAR = evaluation.LinearProbe(  # ours
 )
 
 
-def _train(epochs: int, batch_size: int) -> Train:
-    """bfloat16 on a GPU, as LeJEPA's README.md has; ours for VISReg, VICReg and MMCR, whose code has float16."""
-    return Train(epochs=epochs, batch_size=batch_size, precision="auto", threads=16)  # LeJEPA: released; ours
-
-
 def lejepa() -> Config:
     """LeJEPA: ResNet-50, 2 global and 6 local views, 400 epochs.
 
@@ -119,7 +116,11 @@ def lejepa() -> Config:
     """
     return Config(
         data=_DATA,
-        views=_crops(k=8, global_views=2, blur_kernel=7),  # paper, 6.1; the blur: released, MINIMAL.md
+        views=_crops(
+            k=8,  # paper, 6.1
+            global_views=2,  # paper, 6.1
+            blur_kernel=7,  # released, MINIMAL.md
+        ),
         encoder=_resnet(50, zero_init_residual=False),  # paper, 6.1
         head=_head(2048, 512),  # released, MINIMAL.md and scripts/
         objective=partial(  # paper, Algorithm 2
@@ -141,7 +142,12 @@ def lejepa() -> Config:
             weight_decay=5e-4,  # released, README.md; paper {1e-1, 1e-2, 1e-5}
             decays="matrices",  # ours; released, all parameters
         ),
-        train=_train(400, 512),  # paper, Table 7; released, scripts/: 512, paper at least 128
+        train=Train(
+            epochs=400,  # paper, Table 7
+            batch_size=512,  # released, scripts/; paper at least 128
+            precision="auto",  # released, README.md: bfloat16, which auto is on a GPU
+            threads=16,
+        ),
         checkpoint=Checkpoint(every_steps=1000),
         evaluation=_classification(_LINEAR),  # ours
     )
@@ -156,8 +162,11 @@ def visreg() -> Config:
     """
     return Config(
         data=_DATA,
-        # The kernel of the blur: released, visreg/data/multicrop.py.
-        views=_crops(k=10, global_views=4, blur_kernel=9),  # paper, A.1; 2 global views in 4.1
+        views=_crops(
+            k=10,  # paper, A.1
+            global_views=4,  # paper, A.1; 2 in 4.1
+            blur_kernel=9,  # released, visreg/data/multicrop.py
+        ),
         encoder=models.ViT(  # paper, A.1
             patch=16,  # paper, A.1
             width=768,  # paper, A.1
@@ -191,7 +200,12 @@ def visreg() -> Config:
             decays="matrices",  # ours
             clip_norm=1.0,  # released, configs/default.yaml
         ),
-        train=_train(100, 512),  # released, configs/default.yaml: 100, paper 400; paper, A.1
+        train=Train(
+            epochs=100,  # released, configs/default.yaml; paper 400
+            batch_size=512,  # paper, A.1
+            precision="auto",  # ours: bfloat16 on a GPU
+            threads=16,
+        ),
         checkpoint=Checkpoint(every_steps=1000),
         evaluation=_classification(_LINEAR),  # ours
     )
@@ -235,7 +249,12 @@ def vicreg() -> Config:
             trust_coefficient=0.02,  # released, solo-learn
             clip=True,  # released, solo-learn: clip_lr
         ),
-        train=_train(400, 256),  # released, solo-learn: 2 GPUs of 128
+        train=Train(
+            epochs=400,  # released, solo-learn
+            batch_size=256,  # released, solo-learn: 2 GPUs of 128
+            precision="auto",  # ours: bfloat16 on a GPU; released, solo-learn, float16
+            threads=16,
+        ),
         checkpoint=Checkpoint(every_steps=1000),
         evaluation=_classification(  # ours: k-NN beside the released linear layer
             evaluation.LinearProbe(  # released, solo-learn: scripts/linear/imagenet-100/vicreg.yaml
@@ -282,15 +301,24 @@ def mmcr() -> Config:
             trust_coefficient=0.001,  # released, mmcr/imagenet/train.py
             clip=False,  # released, mmcr/imagenet/train.py
         ),
-        train=_train(100, 2048),  # released, pretrain_imagenet.py
+        train=Train(
+            epochs=100,  # released, pretrain_imagenet.py
+            batch_size=2048,  # released, pretrain_imagenet.py
+            precision="auto",  # ours: bfloat16 on a GPU; released, mmcr/imagenet/train.py, float16
+            threads=16,
+        ),
         checkpoint=Checkpoint(every_steps=1000),
         evaluation=_classification(  # ours: k-NN beside the released linear layer
-            dataclasses.replace(  # the other settings of _LINEAR: released, train_linear_classifier.py
-                _LINEAR,
+            evaluation.LinearProbe(  # released, linear_classifier_imagenet.py
                 learning_rates=(0.3,),  # released, linear_classifier_imagenet.py
+                reference_batch=None,  # released, mmcr/imagenet/train_linear_classifier.py
                 batch_size=2048,  # released, linear_classifier_imagenet.py
                 epochs=100,  # released, linear_classifier_imagenet.py
                 weight_decay=1e-6,  # released, linear_classifier_imagenet.py
+                momentum=0.9,  # released, mmcr/imagenet/train_linear_classifier.py
+                decay="cosine",  # released, mmcr/imagenet/train_linear_classifier.py
+                augment=True,  # released, mmcr/imagenet/train_linear_classifier.py
+                crop_padding=0,  # released, mmcr/imagenet/train_linear_classifier.py
             )
         ),
     )

@@ -22,9 +22,7 @@ Symile's is learned there, from exp(-2.5) on, and fixed to that here. The varian
 descriptions of the digits in place of the modalities, and small networks; all of that is ours.
 
 Hardware: one GPU; 2 CPU cores for the digits.
-Cost: 62.8 PFLOP; a step holds 45.2 GB of temporaries in float32 (docs/how_to/recipes.md). The digits: half a minute.
 Paper: no result with these data and features.
-Ours: CMU-MOSEI not run.
 """
 
 import dataclasses
@@ -37,9 +35,17 @@ from mvcl.training import AdamW, Checkpoint, Config, Train, Views
 def _sentiment(objective: losses.Loss, method: methods.MultiEncoder) -> Config:
     """CMU-MOSEI with a transformer for each modality."""
     return Config(
-        data=data.Sentiment(dataset="mosei", standardize=True),  # ours; released MOSI, MultiBench's features
+        data=data.Sentiment(  # ours; released CMU-MOSI with MultiBench's features
+            dataset="mosei",  # ours
+            standardize=True,  # ours
+        ),
         views=Views(k=3, strategy="growing"),  # released
-        encoder=models.Transformer(width=300, depth=5, heads=5, dropout=0.1),  # released transformer_model.py
+        encoder=models.Transformer(  # released, src/modules/encoders/transformer_model.py
+            width=300,  # released, transformer_model.py
+            depth=5,  # released, transformer_model.py
+            heads=5,  # released, transformer_model.py
+            dropout=0.1,  # released, transformer_model.py
+        ),
         head=models.MLPHead(  # released, scripts/multibench.sh: common_dim
             layers=1,  # released, scripts/multibench.sh
             out=256,  # released, scripts/multibench.sh: common_dim
@@ -67,7 +73,10 @@ def _sentiment(objective: losses.Loss, method: methods.MultiEncoder) -> Config:
             evaluate_every=0,
         ),
         checkpoint=Checkpoint(every_steps=500),
-        evaluation=evaluation.Retrieval(features="head_views", ks=(1, 5, 10)),  # released
+        evaluation=evaluation.Retrieval(  # released
+            features="head_views",  # released
+            ks=(1, 5, 10),  # released
+        ),
     )
 
 
@@ -91,7 +100,11 @@ def _fused(
 
 
 def symile() -> Config:
-    """Symile on CMU-MOSEI."""
+    """Symile on CMU-MOSEI.
+
+    Cost: 62.8 PFLOP; a step holds 45.2 GB of temporaries in float32 (docs/how_to/recipes.md).
+    Ours: not run.
+    """
     objective = partial(
         losses.symile,  # released
         temperature=0.0821,  # released, src/modules/models/symile.py: exp(-2.5), from which it is learned
@@ -101,7 +114,11 @@ def symile() -> Config:
 
 
 def gram() -> Config:
-    """GRAM on CMU-MOSEI, text as the anchor."""
+    """GRAM on CMU-MOSEI, text as the anchor.
+
+    Cost: 62.8 PFLOP; a step holds 45.2 GB of temporaries in float32 (docs/how_to/recipes.md).
+    Ours: not run.
+    """
     objective = partial(
         losses.gram,  # released
         temperature=0.07,  # released, model/gram.py, from which it is learned; ConFu's gram.py
@@ -113,7 +130,11 @@ def gram() -> Config:
 
 
 def confu() -> Config:
-    """ConFu on CMU-MOSEI: all pairs of modalities, and each pair, fused, with the third."""
+    """ConFu on CMU-MOSEI: all pairs of modalities, and each pair, fused, with the third.
+
+    Cost: 62.8 PFLOP; a step holds 45.2 GB of temporaries in float32 (docs/how_to/recipes.md).
+    Ours: not run.
+    """
     pair = partial(
         losses.info_nce,  # released, src/modules/models/confu.py
         temperature=0.07,  # released, src/modules/models/confu.py
@@ -126,30 +147,56 @@ def confu() -> Config:
 
 def _digits(real: Config, method: methods.MultiEncoder) -> Config:
     """Pixels, Fourier magnitudes and projection profiles of 1,438 digits; 359 are tested."""
-    views = ("pixels", "fourier", "profiles")  # ours
     return dataclasses.replace(
         real,
-        data=data.DigitsViews(views=views, scaling=("standard",), held_out=True, noise=False),  # ours
+        data=data.DigitsViews(  # ours
+            views=("pixels", "fourier", "profiles"),  # ours
+            scaling=("standard",),  # ours
+            held_out=True,  # ours
+            noise=False,  # ours
+        ),
         encoder=models.MLP(widths=(256, 128), norm="none", activation="relu"),  # ours
         head=models.MLPHead(layers=1, out=64, output_norm="none", init="lecun"),  # ours
         method=method,
-        optimizer=dataclasses.replace(real.optimizer, learning_rate=1e-3, end_learning_rate=0.0),  # ours
+        optimizer=AdamW(  # ours
+            learning_rate=1e-3,  # ours
+            end_learning_rate=0.0,  # ours
+            reference_batch=None,  # ours
+            warmup_epochs=0,  # ours
+            warmup_share=0,  # ours
+            weight_decay=1e-4,  # ours
+            decays="matrices",  # ours
+            b1=0.9,  # ours
+            b2=0.999,  # ours
+            eps=1e-8,  # ours
+        ),
         train=Train(epochs=100, batch_size=128, precision="auto", evaluate_every=0),  # ours
     )
 
 
 def symile_digits() -> Config:
-    """Symile on three descriptions of scikit-learn's digits, offline; half a minute."""
+    """Symile on three descriptions of scikit-learn's digits, offline.
+
+    Cost: half a minute.
+    """
     return _digits(symile(), methods.MultiEncoder())  # released
 
 
 def gram_digits() -> Config:
-    """GRAM on three descriptions of scikit-learn's digits, offline. A volume is blind to a vector's sign."""
+    """GRAM on three descriptions of scikit-learn's digits, offline.
+
+    Cost: half a minute.
+    A volume does not tell a vector from its negative.
+    """
     return _digits(gram(), methods.MultiEncoder())  # released
 
 
 def confu_digits() -> Config:
-    """ConFu on three descriptions of scikit-learn's digits, offline. --method.fusion-weight 0: pairs of views alone."""
+    """ConFu on three descriptions of scikit-learn's digits, offline.
+
+    Cost: half a minute.
+    --method.fusion-weight 0 trains the pairs of views alone.
+    """
     return _digits(confu(), _fused(hidden=128, out=64))  # ours
 
 

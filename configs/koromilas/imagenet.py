@@ -6,10 +6,20 @@
     mvcl train koromilas/imagenet:imagenet100_released --workdir runs/imagenet100-released   # as the authors' code
     mvcl train koromilas/imagenet:imagenet1k_released --workdir runs/imagenet1k-released
 
-Tables II, III, V and VI, whose cells are studies. One at a time on ImageNet-100, at temperature 0.5: the options of
-`koromilas/cifar` for the number of views, the objectives and the batch (Table V: 64, 128 and 256 examples; MV-CL1 and
-MV-CL2 are in Table VI). On ImageNet-1K the temperature is 0.1: for mv_infonce, mv_cl1 and mv_cl2 with
---objective.temperature 0.1, for pwe and avg with --objective.pair.temperature 0.1; poly_view has it by default.
+Tables II, III, V and VI, whose cells are studies. One at a time on ImageNet-100, at
+temperature 0.5:
+
+    --views.k 2                                                   the number of views
+    objective:mv_infonce --objective.negatives all                MV-InfoNCE as the authors' code computes it
+    objective:all_pairs objective.pair:nt_xent                    pwe, pairwise
+    objective:one_vs_rest objective.pair:nt_xent                  avg
+    objective:poly_view --objective.temperature 0.5               PVC
+    objective:mv_cl1                                              MV-CL1, Eq. 19 (Table VI)
+    objective:mv_cl2 --objective.energy sum                       MV-CL2, Eq. 20, as the authors' code computes it
+    --train.batch-size 64                                         Table V: 64, 128 and 256 examples
+
+On ImageNet-1K the temperature is 0.1: for mv_infonce, mv_cl1 and mv_cl2 with --objective.temperature 0.1, for pwe and
+avg with --objective.pair.temperature 0.1; poly_view has it by default.
 
 The paper contradicts itself on ImageNet-1K's optimiser. This follows appendix E, LARS, whose numbers are those of the
 code it builds on (github.com/AndrewAtanov/simclr-pytorch: batch 512, learning rate 0.6). Section V and the authors'
@@ -17,8 +27,10 @@ code have SGD, which the code trains at batch 256 for 200 epochs: `imagenet1k_re
 
 Appendix F says that MV-InfoNCE and MV-CL1 have the same negatives. In the paper's formulas they do, in the authors'
 code they do not; without --objective.negatives all, mv_infonce is the formula, and Table VI's comparison is controlled.
+
 The authors' code trains ImageNet-100 for 101,562 steps of 256, which are 200 epochs of 130,000 images; the bundled list
 (Tian et al. 2020) has 126,689, so theirs is another subset of 100 classes. --data.classes takes the file of another.
+
 Precision is float32, as released; --train.precision bfloat16 halves the bytes of activations.
 
 Hardware: several GPUs; see the variants.
@@ -27,7 +39,6 @@ Ours: not run.
 
 import dataclasses
 from functools import partial
-from typing import Any
 
 from mvcl import augment, data, evaluation, losses, methods, models
 from mvcl.training import Checkpoint, Config, Lars, Sgd, Train, Views
@@ -97,7 +108,11 @@ def imagenet100() -> Config:
             test_split="validation",  # paper, V-A
             classes=("imagenet100",),  # ours: the list of Tian et al. 2020
         ),
-        views=Views(k=4, strategy="growing", policy=_policy()),  # paper, Table II and V-A, and released
+        views=Views(
+            k=4,  # paper, Table II
+            strategy="growing",  # paper, V-A; released, --batch_size counts images
+            policy=_policy(),
+        ),
         encoder=models.ResNet(  # paper, E
             depth=50,  # paper, E
             stem="imagenet",  # released, models/encoder.py
@@ -110,9 +125,21 @@ def imagenet100() -> Config:
         ),
         head=models.koromilas_head(),  # released, models/encoder.py; to 128: paper, V-C2
         method=methods.Simclr(),  # paper, V
-        objective=partial(losses.mv_dhel, temperature=0.5, energy_weight=1.0),  # paper, Eq. 12 and App. E
-        optimizer=_sgd(learning_rate=1.4, reference_batch=256),  # paper, E
-        train=Train(epochs=200, batch_size=256, precision="float32", threads=16),  # paper, E, and released
+        objective=partial(  # paper, Eq. 12
+            losses.mv_dhel,
+            temperature=0.5,  # paper, E
+            energy_weight=1.0,  # paper, Eq. 12
+        ),
+        optimizer=_sgd(  # paper, E
+            learning_rate=1.4,  # paper, E
+            reference_batch=256,  # paper, E
+        ),
+        train=Train(
+            epochs=200,  # paper, E
+            batch_size=256,  # paper, E
+            precision="float32",  # released, train.py: no autocast
+            threads=16,
+        ),
         checkpoint=Checkpoint(every_steps=1000),
         evaluation=_evaluation(
             learning_rate=0.5,  # paper, E
@@ -129,11 +156,19 @@ def imagenet1k() -> Config:
     Cost: 12,400 PFLOP; a step holds 282 GB of temporaries in float32, over all devices (docs/how_to/recipes.md).
     Paper (Table II, linear probe): MV-DHEL 61.2 % with 2 views and 62.6 % with 4; the best baseline 60.0 % and 62.4 %.
     """
-    real: Any = imagenet100()
     return dataclasses.replace(
-        real,
-        data=dataclasses.replace(real.data, classes=()),  # paper, V-A: all
-        objective=partial(real.objective, temperature=0.1),  # paper, E
+        imagenet100(),
+        data=data.Tfds(  # ours
+            name="imagenet2012",  # paper, V-A
+            train_split="train",  # paper, V-A
+            test_split="validation",  # paper, V-A
+            classes=(),  # paper, V-A: all
+        ),
+        objective=partial(  # paper, Eq. 12
+            losses.mv_dhel,
+            temperature=0.1,  # paper, E
+            energy_weight=1.0,  # paper, Eq. 12
+        ),
         optimizer=Lars(  # paper, E; V-A and released SGD
             learning_rate=0.3,  # paper, E
             end_learning_rate=0.0,  # paper, E: cosine annealing
@@ -146,7 +181,12 @@ def imagenet1k() -> Config:
             trust_coefficient=0.001,  # released, AndrewAtanov/simclr-pytorch
             clip=False,  # released, AndrewAtanov/simclr-pytorch
         ),
-        train=dataclasses.replace(real.train, epochs=100, batch_size=512),  # paper, E; released 200 and 256
+        train=Train(
+            epochs=100,  # paper, E; released 200
+            batch_size=512,  # paper, E; released 256
+            precision="float32",  # released, train.py: no autocast
+            threads=16,
+        ),
         evaluation=_evaluation(
             learning_rate=1.6,  # paper, E
             batch_size=4096,  # released, configs/imagenet1k_eval.yaml
@@ -156,12 +196,15 @@ def imagenet1k() -> Config:
     )
 
 
-def _released(real: Config, learning_rate: float, **train: Any) -> Config:
+def _released(real: Config, optimizer: Sgd, train: Train) -> Config:
     return dataclasses.replace(
         real,
-        head=dataclasses.replace(models.koromilas_head(), init="torch"),  # released, models/encoder.py
-        optimizer=_sgd(learning_rate, reference_batch=None),  # released, train.py
-        train=dataclasses.replace(real.train, **train),
+        head=dataclasses.replace(
+            models.koromilas_head(),  # released, models/encoder.py
+            init="torch",  # released, models/encoder.py
+        ),
+        optimizer=optimizer,
+        train=train,
     )
 
 
@@ -171,10 +214,17 @@ def imagenet100_released() -> Config:
     Not here: their classes, weight decay of the shortcuts' norms, 1e-6, test images of which 7/8 of both sides are
     resized, and the smaller last batch of the probe. Cost and paper: as ImageNet-100.
     """
+    real = imagenet100()
     return _released(
-        imagenet100(),
-        learning_rate=1.4,  # released, configs/imagenet-100_train_epochs200_bs256_05.yaml
-        steps=101_562,  # released, configs/imagenet-100_train_epochs200_bs256_05.yaml
+        real,
+        optimizer=_sgd(
+            learning_rate=1.4,  # released, configs/imagenet-100_train_epochs200_bs256_05.yaml
+            reference_batch=None,  # released, train.py
+        ),
+        train=dataclasses.replace(
+            real.train,
+            steps=101_562,  # released, configs/imagenet-100_train_epochs200_bs256_05.yaml
+        ),
     )
 
 
@@ -183,15 +233,27 @@ def imagenet1k_released() -> Config:
 
     What is not here is that of ImageNet-100. Cost: twice that of ImageNet-1K. Paper: as ImageNet-1K.
     """
-    released = _released(
-        imagenet1k(),
-        learning_rate=0.3,  # released, configs/imagenet1k_train_epochs100_bs256_01.yaml
-        steps=1_000_912,  # released, configs/imagenet1k_train_epochs100_bs256_01.yaml
-        batch_size=256,  # released, configs/imagenet1k_train_epochs100_bs256_01.yaml
+    real = imagenet1k()
+    return dataclasses.replace(
+        _released(
+            real,
+            optimizer=_sgd(
+                learning_rate=0.3,  # released, configs/imagenet1k_train_epochs100_bs256_01.yaml
+                reference_batch=None,  # released, train.py
+            ),
+            train=dataclasses.replace(
+                real.train,
+                steps=1_000_912,  # released, configs/imagenet1k_train_epochs100_bs256_01.yaml
+                batch_size=256,  # released, configs/imagenet1k_train_epochs100_bs256_01.yaml
+            ),
+        ),
+        evaluation=_evaluation(
+            learning_rate=1.6,  # released, configs/imagenet1k_eval.yaml
+            batch_size=4096,  # released, configs/imagenet1k_eval.yaml
+            epochs=90,  # released, configs/imagenet1k_eval.yaml
+            weight_decay=0.0,  # released, configs/imagenet1k_eval.yaml
+        ),
     )
-    probes: Any = released.evaluation
-    linear = dataclasses.replace(probes.linear, epochs=90)  # released, configs/imagenet1k_eval.yaml
-    return dataclasses.replace(released, evaluation=dataclasses.replace(probes, linear=linear))
 
 
 get_config = imagenet100
@@ -199,15 +261,21 @@ get_config = imagenet100
 
 def smoke() -> Config:
     """Some steps of a narrow ResNet-50 on random images of different sizes; the probe is small, with augmentation."""
-    real: Any = get_config()
-    linear = dataclasses.replace(
-        real.evaluation.linear, learning_rates=(0.5, 0.1), reference_batch=256, batch_size=32, epochs=2
-    )
+    real = get_config()
     return dataclasses.replace(
         real,
         data=data.Synthetic(sizes="different"),
         views=Views(k=4, policy=_policy(image_size=32)),
         encoder=models.ResNet(depth=50, width=4),
         train=dataclasses.replace(real.train, steps=4, batch_size=16, log_every=1),
-        evaluation=evaluation.Classification(linear=linear),
+        evaluation=evaluation.Classification(
+            linear=evaluation.LinearProbe(
+                learning_rates=(0.5, 0.1),
+                reference_batch=256,
+                batch_size=32,
+                epochs=2,
+                weight_decay=1e-4,
+                decay="linear",
+            )
+        ),
     )

@@ -11,8 +11,9 @@ two channels and a classifier are trained on 10, 50, 100 and 1000 labels a class
     mvcl train piran/eeg:infonce_released --workdir runs/eeg-infonce        the same as that code trains it
 
 The settings are those of Brüsch 2023, whose code the paper uses (github.com/theabrusch/Multiview_TS_SSL), with its
-options `--pretraining_setup nonMPNN --loss contrastive`. Five runs, --train.seed 0 --evaluation.seed 0 to 4 and 4, so
-that each has its own draws of labels too: `mvcl study piran_table3 --scale paper` runs all.
+options `--pretraining_setup nonMPNN --loss contrastive`. Five runs,
+--train.seed 0 --evaluation.seed 0 to --train.seed 4 --evaluation.seed 4, so that each has its own draws of labels
+too: `mvcl study piran_table3 --scale paper` runs all.
 
 Hardware: one GPU; a step holds 1.4 GB of temporaries in float32 (docs/how_to/recipes.md).
 Cost: 35.1 PFLOP; not timed here.
@@ -23,7 +24,6 @@ Ours: not run.
 
 import dataclasses
 from functools import partial
-from typing import Any
 
 from mvcl import data, evaluation, losses, methods, models
 from mvcl.training import AdamW, Checkpoint, Config, Train, Views
@@ -59,7 +59,10 @@ def get_config() -> Config:
             standardize="window",  # released, src/eegdataset.py
             transfer="sleep_edfx",  # paper, 4.3
         ),
-        views=Views(k=6, strategy="growing"),  # paper, 4.3; the strategy: ours
+        views=Views(
+            k=6,  # paper, 4.3
+            strategy="growing",  # ours
+        ),
         encoder=models.EegConv(  # paper, A
             channels=256,  # paper, A
             out=64,  # paper, A
@@ -95,7 +98,12 @@ def get_config() -> Config:
             warmup_epochs=0.0,  # released, main.py
             warmup_share=0.0,  # released, main.py
         ),
-        train=Train(epochs=10, batch_size=16, precision="float32", evaluate_every=0),  # paper, 4.3; released
+        train=Train(
+            epochs=10,  # paper, 4.3
+            batch_size=16,  # paper, 4.3; 64 for InfoNCE
+            precision="float32",  # released, main.py
+            evaluate_every=0,
+        ),
         checkpoint=Checkpoint(every_steps=1000),
         evaluation=_evaluation(),
     )
@@ -107,16 +115,43 @@ def infonce_released() -> Config:
     Evaluated with one draw of labels and the same validation people in every run. Its classifier is trained with the
     encoder's dropout on; here it has features without. Paper (Table 3): 35.5, 49.3, 52.2 and 56.3 %.
     """
-    real: Any = get_config()
-    pair = partial(losses.nt_xent, temperature=0.5)  # released, src/losses.py
+    real = get_config()
     return dataclasses.replace(
         real,
-        encoder=dataclasses.replace(real.encoder, init="torch"),  # released, src/models.py
-        head=dataclasses.replace(real.head, init="torch"),  # released, src/multiview.py
-        objective=losses.all_pairs(pair, pairs="unordered", reduction="mean"),  # released, src/losses.py
-        optimizer=dataclasses.replace(real.optimizer, decays="all"),  # released, main.py
-        train=dataclasses.replace(real.train, batch_size=64),  # paper, 4.3
-        evaluation=dataclasses.replace(_evaluation(), draws=1, valid_seed=0),  # released, src/eegdataset.py
+        encoder=models.EegConv(  # paper, A
+            channels=256,  # paper, A
+            out=64,  # paper, A
+            dropout=0.1,  # released, src/models.py
+            stretches=4,  # released, src/multiview.py: --loss contrastive
+            init="torch",  # released, src/models.py
+        ),
+        head=models.MLPHead(  # released, src/multiview.py: --loss contrastive
+            layers=1,  # released, src/multiview.py
+            out=32,  # released, src/multiview.py
+            output_norm="none",  # released, src/multiview.py
+            init="torch",  # released, src/multiview.py
+        ),
+        objective=losses.all_pairs(  # released, src/losses.py: --loss contrastive
+            partial(
+                losses.nt_xent,  # released, src/losses.py
+                temperature=0.5,  # released, src/losses.py
+            ),
+            pairs="unordered",  # released, src/losses.py
+            reduction="mean",  # released, src/losses.py
+        ),
+        optimizer=dataclasses.replace(
+            real.optimizer,
+            decays="all",  # released, main.py
+        ),
+        train=dataclasses.replace(
+            real.train,
+            batch_size=64,  # paper, 4.3
+        ),
+        evaluation=dataclasses.replace(
+            _evaluation(),
+            draws=1,  # released, src/eegdataset.py
+            valid_seed=0,  # released, src/eegdataset.py
+        ),
     )
 
 

@@ -107,7 +107,12 @@ def growing_batch() -> Config:
             clip=False,  # ours
             warmup_epochs=10,  # paper, F.1, Table 1
         ),
-        train=Train(epochs=128, batch_size=4096, precision="bfloat16", threads=16),  # paper, 3.2 and F.1
+        train=Train(
+            epochs=128,  # paper, 3.2
+            batch_size=4096,  # paper, 3.2
+            precision="bfloat16",  # paper, F.1, Table 1
+            threads=16,
+        ),
         checkpoint=Checkpoint(every_steps=500),
         evaluation=evaluation.Classification(  # ours
             features="encoder",  # ours
@@ -146,14 +151,15 @@ get_config = growing_batch
 def smoke() -> Config:
     """Some steps of a narrow ResNet-18 on random images of different sizes; benchmarks.smoke fine-tunes it too."""
     real = growing_batch()
-    linear = evaluation.LinearProbe(reference_batch=256, batch_size=32, epochs=2)
     return dataclasses.replace(
         real,
         data=data.Synthetic(sizes="different"),
         views=Views(k=8, policy=augment.simclr(strength=1.0, image_size=32, blur_kernel=0)),
         encoder=models.ResNet(depth=18, width=4, initial="kaiming_uniform"),
         train=dataclasses.replace(real.train, steps=4, batch_size=8, log_every=1),
-        evaluation=evaluation.Classification(linear=linear),
+        evaluation=evaluation.Classification(
+            linear=evaluation.LinearProbe(reference_batch=256, batch_size=32, epochs=2)
+        ),
     )
 
 
