@@ -1,5 +1,6 @@
 """The command line: output and exit codes."""
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -11,7 +12,7 @@ import pytest
 from PIL import Image
 from safetensors.numpy import load_file
 
-from mvcl import _configs, cli, studies, training
+from mvcl import _configs, cli, evaluation, studies, training
 from mvcl.training import _serialise
 
 ROOT = Path(__file__).parents[1]
@@ -133,8 +134,27 @@ def test_dry_run_prints_the_cost(capsys):
     assert run("train", "digits", "--dry-run", *SMALL) == 0
     out = capsys.readouterr().out
     assert "16 examples x 2 views = 32 views" in out
-    for words in ("parameters", "GFLOP", "memory", "2 (0.0 epochs of 1,437 examples)"):
+    for words in (
+        "parameters",
+        "GFLOP",
+        "memory",
+        "2 (0.0 epochs of 1,437 examples)",
+        "1 x 1,437 examples encoded",
+    ):
         assert words in out
+
+
+def test_the_cost_of_the_evaluation_is_that_of_its_encodings():
+    """Once, and in each epoch of an augmented probe: 200 of Koromilas's, 100 of DomainNet's; SEM's are clusters."""
+    names = ("koromilas/cifar", "piran/images:domainnet", "xu/sem:dha")
+    assert [training.load(name).evaluation.passes for name in names] == [201, 100, 1]
+    digits = training.load("digits:smoke")
+    probed = dataclasses.replace(digits.evaluation, linear=evaluation.LinearProbe(epochs=3))
+    costs = [
+        training.estimate(dataclasses.replace(digits, evaluation=e)) for e in (digits.evaluation, probed)
+    ]
+    assert costs[1].evaluation_flops == pytest.approx(4 * costs[0].evaluation_flops)
+    assert costs[1].flops == costs[0].flops
 
 
 def test_dry_run_prints_the_memory_of_each_device_by_policy(capsys):

@@ -32,9 +32,7 @@ class Objective(NamedTuple):
     on_grid: losses.Loss  # the same of inputs and a network, its sums over negatives on a grid
     bound: Callable[[float, int, int], jax.Array]  # (loss, K, M) -> the paper's bound, in nats
     critic: Mean  # aggregation of the scores of the bound that holds, see `metrics.group_scores`
-    product: (
-        Mean | None
-    )  # of the likelihoods in the bound of Eq. 5, see `_networks.product_mean`; None for InfoNCE
+    product: Mean | None  # of likelihoods in the bound of Eq. 5, `_networks.product_mean`; None: InfoNCE
 
 
 def _poly_view(aggregation: Literal["geometric", "arithmetic"], on_grid: losses.Loss) -> Objective:

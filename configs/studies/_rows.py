@@ -47,7 +47,10 @@ def untrained(base: Config, factors: Factors, named: str = "objective") -> list[
 
 
 def of_gpus(pflop: float, how: str) -> str:
-    """The cost of a study at scale paper, its PFLOP of training and evaluation, and how they were estimated."""
+    """The cost of a study at scale paper: PFLOP of training and evaluation, how they were estimated, and hours.
+
+    30 TFLOP/s, of a GPU in float32, is ours, an assumption and no measurement.
+    """
     hours = f"{float(f'{1e15 * pflop / 30e12 / 3600:.2g}'):,.0f}"
     return (
         f"{pflop:,} PFLOP of training and evaluation {how}, {hours} hours of one GPU at 30 TFLOP/s, estimated"

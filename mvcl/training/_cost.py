@@ -133,8 +133,8 @@ def dry_run(config: Config) -> str:
     if e.steps is not None:
         lines.append(f"whole run    {e.steps * e.flops * e.devices / 1e15:,.4g} PFLOP")
     if e.evaluation_flops:
-        passes = f"{e.config.evaluation.passes} encodings of the training images"
-        lines.append(f"evaluation   {e.evaluation_flops / 1e15:,.4g} PFLOP more, {passes}")
+        encoded = f"{e.config.evaluation.passes} x {e.training_examples:,} examples encoded"
+        lines.append(f"evaluation   {e.evaluation_flops / 1e15:,.4g} PFLOP more, {encoded}")
     if e.relative_compute is not None:
         passes = "times the encoder passes of 128 epochs of two views (Shidani 2024, Eq. 29)"
         lines.append(f"relative     {e.relative_compute:.4g} {passes}")
