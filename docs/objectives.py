@@ -13,7 +13,6 @@ from pathlib import Path
 
 import jax
 
-from docs import reference
 from mvcl import losses
 
 FOLDER = Path(__file__).parent
@@ -118,6 +117,8 @@ def pages() -> dict[Path, str]:
     of_page = {kind: described(functions.values()) for kind, functions in kinds().items()} | {
         "table": table()
     }
+    from docs import reference  # by sphinx, which `written` on a machine with an accelerator does without
+
     of_names = {kind: reference.block("losses", functions) for kind, functions in kinds().items()}
     return {PAGE: written(PAGE, of_page), NAMES: written(NAMES, of_names)}
 

@@ -9,6 +9,7 @@ import inspect
 import itertools
 import json
 import operator
+import os
 import shlex
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -188,6 +189,8 @@ def study(arguments: list[str]) -> int:
             raise ValueError(f"--{name} of a study must be a folder on a disk, got {getattr(options, name)}")
     opened = studies.Opened(file.stem, scale, options.study, tuple(arguments))
     folder = options.workdir / f"{opened.name}_{scale}"
+    if options.jobs > 1 and options.slurm is None:  # else the first process takes most of a GPU's memory
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     start()
     if options.dry_run:
         print(studies.overview(opened, folder, options))

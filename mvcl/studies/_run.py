@@ -232,27 +232,28 @@ def overview(opened: Opened, folder: Path, options: Options) -> str:
     line for each data set that cannot be opened here, and the hours of the runs left."""
     lines, counts = [], collections.Counter[str]()
     sources: dict[str, Any] = {}
-    # Of the finished runs of each cell: of a core, or with an accelerator.
-    seconds: dict[str, list[float]] = {}
-    devices = False
+    # Of the finished runs of each cell: of a core (False), and with an accelerator (True).
+    kinds: dict[bool, dict[str, list[float]]] = {False: {}, True: {}}
     for place in places(opened.study, folder, options.only):
         if config := getattr(place.cell.task, "config", None):
             sources[json.dumps(place.task["config"]["data"])] = config.data
         state, record, reasons = look(place)
         lines.append(f"{state:8}  {place.name}" + (f": {'; '.join(reasons[:3])}" if reasons else ""))
         counts[state] += 1
-        of_cell = seconds.setdefault(place.cell.name, [])
         if "seconds" in record:
-            devices = re.match(r"\d+ x ", record["machine"]) is not None  # as `_provenance` writes it
-            of_cell.append(record["seconds"] * (1 if devices else record["cores"]))
+            device = re.match(r"\d+ x ", record["machine"]) is not None  # as `_provenance` writes it
+            of_cell = kinds[device].setdefault(place.cell.name, [])
+            of_cell.append(record["seconds"] * (1 if device else record["cores"]))
     total = ", ".join(f"{count} {state}" for state, count in counts.items())
     absent = dict.fromkeys(f"data absent: {why}" for of in sources.values() if (why := training.absent(of)))
     left = [place.cell.name for place in _left(opened.study, folder, options.again, options.only)]
     every = len(opened.study.cells) * opened.study.seeds
     cost = f"nothing was run; {len(left)} of the {every} runs that cost {opened.study.cost}"
-    if known := [second for of in seconds.values() for second in of]:
-        hours = sum(float(np.mean(seconds[name] or known)) for name in left) / 3600
-        where, hours = ("one such machine", hours) if devices else ("2 cores", hours / 2)
+    runs = {device: [second for of in cells.values() for second in of] for device, cells in kinds.items()}
+    device = len(runs[True]) > len(runs[False])
+    if known := runs[device]:
+        hours = sum(float(np.mean(kinds[device].get(name, known))) for name in left) / 3600
+        where, hours = ("one such machine", hours) if device else ("2 cores", hours / 2)
         cost = f"{hours:.2g} hours on {where} for the {len(left)} runs left, by {len(known)} finished"
     return "\n".join([*lines, "", f"{len(lines)} runs: {total}", f"cost: {cost}", *absent])
 
