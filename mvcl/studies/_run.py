@@ -191,7 +191,7 @@ def _provenance() -> dict[str, Any]:
         processor = next(iter(re.findall(r"^model name\s*: (.+)$", text, re.MULTILINE)), processor)
     machine = f"{processor}, {cores} {'core' if cores == 1 else 'cores'}"
     if (device := jax.devices()[0]).platform != "cpu":
-        machine = f"{jax.device_count()} x {device.device_kind}; {machine}"
+        machine = f"{jax.device_count()} x {device.device_kind} and {machine}"  # a page joins machines by ";"
     commit, git = "", ["git", "-C", str(Path(__file__).resolve().parents[2])]
     with contextlib.suppress(OSError, subprocess.CalledProcessError):
         head = [*git, "rev-parse", "--short=10", "HEAD"]

@@ -180,8 +180,8 @@ def test_a_dry_run_lists_the_runs_and_help_the_options_of_the_scale(study, tmp_p
 @pytest.mark.parametrize(
     ("machine", "other", "hours"),
     [
-        ("EPYC, 16 cores", "1 x H200; EPYC, 16 cores", "32 hours on 2 cores"),
-        ("1 x H200; EPYC, 16 cores", "EPYC, 16 cores", "4 hours on one such"),
+        ("EPYC, 16 cores", "1 x H200 and EPYC, 16 cores", "32 hours on 2 cores"),
+        ("1 x H200 and EPYC, 16 cores", "EPYC, 16 cores", "4 hours on one such"),
     ],
 )
 def test_a_dry_run_has_the_hours_of_the_machine_that_ran(
