@@ -114,11 +114,11 @@ def table() -> str:
 
 def pages() -> dict[Path, str]:
     """Both pages with their generated parts written anew."""
+    from docs import reference  # which needs sphinx; `written` does not, nor the benchmarks that use it
+
     of_page = {kind: described(functions.values()) for kind, functions in kinds().items()} | {
         "table": table()
     }
-    from docs import reference  # by sphinx, which `written` on a machine with an accelerator does without
-
     of_names = {kind: reference.block("losses", functions) for kind, functions in kinds().items()}
     return {PAGE: written(PAGE, of_page), NAMES: written(NAMES, of_names)}
 

@@ -249,11 +249,12 @@ def overview(opened: Opened, folder: Path, options: Options) -> str:
     left = [place.cell.name for place in _left(opened.study, folder, options.again, options.only)]
     every = len(opened.study.cells) * opened.study.seeds
     cost = f"nothing was run; {len(left)} of the {every} runs that cost {opened.study.cost}"
-    runs = {device: [second for of in cells.values() for second in of] for device, cells in kinds.items()}
-    device = len(runs[True]) > len(runs[False])
-    if known := runs[device]:
-        hours = sum(float(np.mean(kinds[device].get(name, known))) for name in left) / 3600
-        where, hours = ("one such machine", hours) if device else ("2 cores", hours / 2)
+    seconds = max(
+        kinds.values(), key=lambda cells: sum(map(len, cells.values()))
+    )  # of the kind with more runs
+    if known := [second for of in seconds.values() for second in of]:
+        hours = sum(float(np.mean(seconds.get(name, known))) for name in left) / 3600
+        where, hours = ("one such machine", hours) if seconds is kinds[True] else ("2 cores", hours / 2)
         cost = f"{hours:.2g} hours on {where} for the {len(left)} runs left, by {len(known)} finished"
     return "\n".join([*lines, "", f"{len(lines)} runs: {total}", f"cost: {cost}", *absent])
 

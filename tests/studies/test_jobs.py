@@ -51,7 +51,8 @@ def small(
       data: a file.
     """
     cells = [studies.Cell(factors={"n": n}, task=Slow(value=n, fails=fails and n == 3)) for n in range(10)]
-    measures = tuple(studies.Measure(name=name, better="") for name in ("value", "process", "reserves"))
+    others = (studies.Measure(name=name, better="") for name in ("process", "reserves"))
+    measures = (studies.Measure(name="value"), *others)
     cost = f"{scale_of:g} s" if data is None else f"those of {data}"
     return studies.Study(
         title="Numbers", about="None.", cells=cells, measures=measures, along="n", seeds=seeds, cost=cost
