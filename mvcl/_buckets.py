@@ -45,14 +45,12 @@ def is_remote(place: str | os.PathLike[str]) -> bool:
 
 @contextmanager
 def named(place: str | os.PathLike[str]) -> Iterator[None]:
-    """Raise the errors of a bucket's client as `OSError` with the path; local errors pass."""
+    """Raise the errors of a bucket's client as `OSError` with the path."""
     try:
         yield
     except (FileNotFoundError, FileExistsError, ValueError):
         raise
     except Exception as error:  # the client has errors of its own
-        if not is_remote(place):
-            raise
         raise OSError(f"{place} cannot be read or written ({reason(error)})") from error
 
 

@@ -319,8 +319,8 @@ def configs(*, copy: str | None = None, out: Path | None = None) -> None:
         raise ValueError("--out is the file of a copy: mvcl configs --copy CONFIG --out FILE.py")
     for name, file in _configs.names().items():
         print(f"{name}\n  {_configs.summary(file)}")
-        found = {f"{name}:{variant}": text for variant, text in _configs.variants(file).items()}
-        found.pop(f"{name}:get_config", None)  # the default, listed by the name alone
+        found = _configs.variants(file)
+        found.pop("get_config", None)  # the default, listed by the name alone
         width = max(map(len, found), default=0)
         for variant, text in found.items():
-            print(f"    {variant:<{width}}  {text}")
+            print(f"    {name}:{variant:<{width}}  {text}")

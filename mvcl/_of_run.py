@@ -23,14 +23,14 @@ class OfRun:
     config: str | None = None
     """Its config (`FILE.py` or `FILE.py:VARIANT`); needed if the run uses functions or classes from outside mvcl."""
 
-    def open(self, path: str = "", **options: Any) -> tuple[Any, Any, Path | None]:
+    def open(self, path: str = "", with_data: bool = True, **options: Any) -> tuple[Any, Any, Path | None]:
         """The run, its state, and its folder if the network is the one that training evaluates; its splits are those of
         new rows, if `path` is theirs."""
         folder = _configs.run_folder(self.run)
         start()
         if self.config is not None:
             training.load(self.config)  # the run's config may name its code
-        options["with_data"] = not path and options.get("with_data", True)
+        options["with_data"] = with_data and not path
         run, state = training.open_run(folder, self.checkpoint, self.network, **options)
         if path:
             run = dataclasses.replace(run, splits=_new(run, path))

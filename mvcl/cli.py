@@ -93,17 +93,14 @@ def overview() -> str:
     )
 
 
-def _place(error: Exception) -> str:
-    """File and line of the user's own code that is deepest in the traceback; empty if there is none."""
+def _one_line(error: Exception) -> str:
+    """The text of an error, with what would do, or the user's own line that is deepest in the traceback."""
+    text = " ".join(str(error).split()) or type(error).__name__
     ours = (str(Path(mvcl.__file__).parent), str(_configs.CONFIGS), sys.base_prefix, sys.prefix, "<")
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if not f.filename.startswith((*ours, *sysconfig.get_paths().values()))]
-    return f"{own[-1].filename}, line {own[-1].lineno}" if own else ""
-
-
-def _one_line(error: Exception) -> str:
-    text, place = " ".join(str(error).split()) or type(error).__name__, _place(error)
-    if place and not isinstance(error, OSError):
+    if own and not isinstance(error, OSError):
+        place = f"{own[-1].filename}, line {own[-1].lineno}"
         known = isinstance(error, (ValueError, RuntimeError))
         return f"{text} ({place})" if known else f"{place}: {type(error).__name__}: {text}"
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:

@@ -27,11 +27,6 @@ class _OfViews(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
     _output: Output
     encoder_: Encoder
 
-    views: Any
-    epochs: float
-    batch_size: int
-    random_state: Any
-
     def _given(self, X: Any, *, reset: bool = False) -> Any:
         several = isinstance(X, list) and X and all(np.ndim(view) > 1 for view in X)
         if several or (isinstance(X, Mapping) and not issparse(X)):  # scipy has a sparse dict

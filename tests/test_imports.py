@@ -59,9 +59,7 @@ def test_losses_import_no_data_packages():
     assert not set(printed(code).split()) & heavy
 
 
-def loaded_by(*arguments):
-    """Exit code of a command, and the top-level modules that it imported."""
-    code = """
+MAIN = """
 import sys
 from mvcl.__main__ import main
 try:
@@ -70,8 +68,6 @@ except SystemExit as stop:
     code = stop.code
 print(code, *{name.split(".")[0] for name in sys.modules})
 """
-    code, *modules = printed(code, *arguments).splitlines()[-1].split()
-    return int(code), set(modules)
 
 
 @pytest.mark.parametrize(
@@ -86,6 +82,6 @@ print(code, *{name.split(".")[0] for name in sys.modules})
     ],
 )
 def test_what_needs_no_arrays_is_answered_without_jax(command, code):
-    answer, modules = loaded_by(*command.split())
-    assert answer == code
-    assert not modules & {"jax", "numpy", "rich", "matplotlib", "sklearn"}
+    answer, *modules = printed(MAIN, *command.split()).splitlines()[-1].split()
+    assert int(answer) == code
+    assert not set(modules) & {"jax", "numpy", "rich", "matplotlib", "sklearn"}

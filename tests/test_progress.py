@@ -12,15 +12,9 @@ from mvcl import _files, _progress
 from mvcl.report import _read
 
 
-@pytest.fixture
-def clock(monkeypatch):
-    """A clock that a test sets."""
-    now = [100.0]
-    monkeypatch.setattr(_progress.time, "monotonic", lambda: now[0])
-    return now
-
-
-def test_a_file_has_a_line_now_and_then(clock, capsys):
+def test_a_file_has_a_line_now_and_then(monkeypatch, capsys):
+    clock = [100.0]
+    monkeypatch.setattr(_progress.time, "monotonic", lambda: clock[0])
     for _ in _progress.track(range(100), "encoding train", 100):
         clock[0] += 1
     lines = capsys.readouterr().out.splitlines()

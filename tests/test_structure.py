@@ -39,7 +39,3 @@ def test_every_module_says_what_it_has():
     named = {line.split("`")[1] for line in modules.listing().splitlines()}
     found = {file.relative_to(ROOT).as_posix().removesuffix("__init__.py") for file in FILES}
     assert {name for name in found if not name.startswith("configs")} <= named
-
-
-def test_the_list_of_modules_is_the_present_one():
-    assert modules.PAGE.read_text(encoding="utf-8") == modules.page(), "make docs-data writes it again"

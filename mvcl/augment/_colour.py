@@ -282,8 +282,7 @@ def rand_augment_op(
     target = only("saturation", _luma(x), only("contrast", _mean_luma(x), only("sharpness", _smooth(x))))
     x = _blend(target, x, jnp.where(blends, jnp.maximum(1 + 0.9 * signed, 0.1), 1.0))
 
-    bits = 4 - jnp.floor(4 * level) if timm else 8 - jnp.round(4 * level)
-    step = jnp.exp2(8 - bits)
+    step = jnp.exp2(4 + jnp.floor(4 * level) if timm else jnp.round(4 * level))  # 2^(8 - bits)
     x = only("posterize", jnp.floor(to_bytes(x) / step) * step / 255, x)
     bright = to_bytes(x) >= 256 - jnp.floor(256 * level) if timm else x >= 1 - level
     x = only("solarise", jnp.where(bright, 1 - x, x), x)

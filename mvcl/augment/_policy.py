@@ -1,8 +1,7 @@
 """Augmentation policies: a frozen dataclass of plain parameters, and published policies by name.
 
-The published policies of colour images end with ImageNet's mean and deviation, as Shidani 2024 (Appendix F.1), Piran
-2024 (Pseudocode 1) and MoCo's code do; `mean` and `std` change them, and mean=(0.0,), std=(1.0,) leaves views in
-[0, 1]. Images of one channel need one number each.
+The published policies of colour images end with ImageNet's mean and deviation, as in MoCo's code (see `simclr`). Images
+of one channel need one number each.
 """
 
 import dataclasses
@@ -217,11 +216,7 @@ def digits(image_size: int = 8, **overrides: Any) -> Policy:
 
 
 POLICIES: dict[str, Callable[..., Policy]] = {
-    "simclr": simclr,
-    "byol_global1": byol_global1,
-    "byol_global2": byol_global2,
-    "moco_v2": moco_v2,
-    "dsf": dsf,
+    **{policy.__name__: policy for policy in (simclr, byol_global1, byol_global2, moco_v2, dsf)},
     "eval": evaluation,
     "digits": digits,
 }

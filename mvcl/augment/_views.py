@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from types import ModuleType
 from typing import Any
@@ -205,7 +205,23 @@ def draw_views(
     groups: dict[Policy, list[int]] = {}
     for view, policy in enumerate(policies):
         groups.setdefault(policy, []).append(view)
-    example = partial(_of_one_example, groups, cropped, seed)
+
+    def example(sources: tuple[jax.Array, ...], epoch: jax.Array, index: jax.Array) -> DrawnViews:
+        """The views of one image, or of its k crops."""
+        drawn = []
+        for policy, views in groups.items():
+            keys = jax.vmap(partial(view_key, seed, epoch, index))(np.asarray(views))
+            source = jnp.stack([sources[view] for view in views]) if cropped else sources[0]
+            draw = partial(apply_policy, policy, cropped=cropped)
+            drawn.append(jax.vmap(draw, in_axes=(0, 0 if cropped else None))(keys, source))
+        if len(drawn) == 1:
+            return drawn[0]
+        place = np.argsort([view for views in groups.values() for view in views])
+        if len({policy.image_size for policy in groups}) == 1:
+            return jnp.concatenate(drawn)[place]
+        every = [view for group in drawn for view in group]
+        return tuple(every[at] for at in place)
+
     numbers = sum(policy.image_size**2 for policy in policies) * sources[0].shape[-1]
     devices = jax.device_count()
     of_device = n // devices
@@ -218,46 +234,19 @@ def draw_views(
     return jax.tree.map(lambda x: x.reshape(n, *x.shape[2:]), each(rows))
 
 
-def _of_one_example(
-    groups: Mapping[Policy, Sequence[int]],
-    cropped: bool,
-    seed: ArrayLike,
-    sources: tuple[jax.Array, ...],
-    epoch: jax.Array,
-    index: jax.Array,
-) -> DrawnViews:
-    """The views of one image, or of its k crops; `groups` are the views by policy."""
-    drawn = []
-    for policy, views in groups.items():
-        keys = jax.vmap(partial(view_key, seed, epoch, index))(np.asarray(views))
-        source = jnp.stack([sources[view] for view in views]) if cropped else sources[0]
-        draw = partial(apply_policy, policy, cropped=cropped)
-        drawn.append(jax.vmap(draw, in_axes=(0, 0 if cropped else None))(keys, source))
-    if len(drawn) == 1:
-        return drawn[0]
-    place = np.argsort([view for views in groups.values() for view in views])
-    if len({policy.image_size for policy in groups}) == 1:
-        return jnp.concatenate(drawn)[place]
-    every = [view for group in drawn for view in group]
-    return tuple(every[at] for at in place)
-
-
 def by_shape(function: Callable[[jax.Array], jax.Array], views: DrawnViews) -> jax.Array:
     """(n, k, f): a function of rows (m, ...) -> (m, f), called once for all views of one shape, by example, then view.
 
     Shapes are in the order of their first views.
     """
+    if not isinstance(views, tuple):
+        return function(views.reshape((-1, *views.shape[2:]))).reshape((*views.shape[:2], -1))
     groups: dict[tuple[int, ...], list[int]] = {}
-    if isinstance(views, tuple):
-        for place, view in enumerate(views):
-            groups.setdefault(view.shape, []).append(place)
-        stacks = [jnp.stack([views[l] for l in places], axis=1) for places in groups.values()]
-    else:
-        stacks = [views]
-    found = [function(x.reshape((-1, *x.shape[2:]))).reshape((*x.shape[:2], -1)) for x in stacks]
-    if len(found) == 1:
-        return found[0]
-    return jnp.concatenate(found, axis=1)[:, np.argsort([l for places in groups.values() for l in places])]
+    for place, view in enumerate(views):
+        groups.setdefault(view.shape, []).append(place)
+    found = [by_shape(function, jnp.stack([views[l] for l in of], axis=1)) for of in groups.values()]
+    order = np.argsort([l for of in groups.values() for l in of])
+    return found[0] if len(found) == 1 else jnp.concatenate(found, axis=1)[:, order]
 
 
 def host_crop(

@@ -54,7 +54,7 @@ def windows(recording: Recording, rate: int, wake_minutes: float) -> tuple[np.nd
       (n, channels, 30 rate) float32, (n,) int32 stages, and the number of scored windows dropped for their samples.
 
     Raises:
-      ValueError: a channel is constant or empty, or nothing is scored.
+      ValueError: a channel is constant or empty, nothing is scored, or no window is complete.
     """
     signals, recorded, intervals = recording
     whole = np.stack([_scaled(signal, recorded, rate) for signal in signals])
@@ -81,8 +81,9 @@ def windows(recording: Recording, rate: int, wake_minutes: float) -> tuple[np.nd
             cut.append(window)
             stages.append(stage)
     dropped += len(scored) - len(cut)
-    empty = np.zeros((0, len(whole), length), np.float32)
-    return np.stack(cut) if cut else empty, np.asarray(stages, np.int32), dropped
+    if not cut:
+        raise ValueError(f"none of its {dropped} windows is complete")
+    return np.stack(cut), np.asarray(stages, np.int32), dropped
 
 
 def _scaled(signal: np.ndarray, rate: float, wanted: int) -> np.ndarray:
@@ -189,12 +190,10 @@ class PrepareEeg(Preparer):
             with decoding(f"recording {path}", passing=UnknownChannel):
                 recording = (read_sleep_edfx if edf else read_physionet2018)(path, channels)
                 cut, stages, dropped = windows(recording, self.rate, self.wake_minutes)
-                if not len(cut):
-                    raise ValueError(f"none of its {dropped} windows is complete")
             # SC4ssN… and ST7ssN… are night N of subject ss; in PhysioNet 2018 each record is a subject.
             facts = {"subject": path.name[:5] if edf else name, "labels": stages.tolist(), "dropped": dropped}
             # Half precision: its relative error of 2^-11 is below the recorder's resolution.
-            return [window.astype("<f2").tobytes() for window in cut], facts, []
+            return [window.astype("<f2").tobytes() for window in cut], facts
 
         settings = {name: getattr(self, name) for name in ("format", "rate", "wake_minutes")}
         return settings | {"channels": channels}, names, read, self.max_corrupt

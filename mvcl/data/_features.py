@@ -137,16 +137,14 @@ def splits_of(raw: Raw, options: Any, skip_last: int = 0, missing: str = "error"
     tables, labels, ids, columns = raw
     wanted = {name: tables[name] for name in chosen(options.views, list(tables))}
     views = {name: view[:, : view.shape[1] - skip_last] for name, view in wanted.items()}
-    test = np.arange(len(ids)) % 5 == 4
-    parts = {"train": ~test, "test": test}
-    parts = parts if options.held_out else dict.fromkeys(parts, test | True)
+    training = (np.arange(len(ids)) % 5 != 4) | (not options.held_out)
     more: dict[str, Any] = {n: {"columns": list(columns[n])} if n in columns else {} for n in views}
     for name, view in views.items():
         if missing == "mean":
-            more[name]["fill"] = np.nanmean(view[parts["train"]], axis=0).tolist()
+            more[name]["fill"] = np.nanmean(view[training], axis=0).tolist()
         views[name] = filled(view, more[name].get("fill"), mask=missing == "mask")
     present = present_in(views, ids)
-    fitted = fit(options.scaling, views, present & parts["train"][:, None])
+    fitted = fit(options.scaling, views, present & training[:, None])
     fitted = {name: of | more[name] for name, of in fitted.items()}
     arrays = [scaled(name, view, fitted[name], present[:, i]) for i, (name, view) in enumerate(views.items())]
     numbers, class_names = classes_of(labels, len(ids))
@@ -163,8 +161,8 @@ def splits_of(raw: Raw, options: Any, skip_last: int = 0, missing: str = "error"
             scaling=fitted,
         )
 
-    train = split(parts["train"])
-    return {"train": train, "test": split(parts["test"]) if options.held_out else train}
+    train = split(training)
+    return {"train": train, "test": split(~training) if options.held_out else train}
 
 
 def filled(view: np.ndarray, fill: Sequence[float] | None, *, mask: bool = False) -> np.ndarray:
@@ -179,11 +177,10 @@ def filled(view: np.ndarray, fill: Sequence[float] | None, *, mask: bool = False
 def chosen(wanted: Sequence[str], names: Sequence[str]) -> list[str]:
     """The wanted views, each by its name or else by its number from 1; all if none is wanted."""
     there = ", ".join(f"{number} {name}" for number, name in enumerate(names, start=1))
+    known = {str(number): name for number, name in enumerate(names, start=1)} | {name: name for name in names}
     found: list[str] = []
     for view in wanted or names:
-        name = names[int(view) - 1] if view.isdecimal() and 1 <= int(view) <= len(names) else view
-        name = view if view in names else name
-        if name not in names:
+        if (name := known.get(view)) is None:
             raise ValueError(f"data.views: there is no view {view!r}; there are {there}")
         if name in found:
             raise ValueError(f"data.views: view {name} is chosen twice; there are {there}")

@@ -50,7 +50,7 @@ class Folder:
     """Keep only these classes, as in the tfds source. Empty keeps all."""
 
     def open(self) -> dict[str, Split]:
-        root = folder(self.path, "a folder of images")
+        root = local(self.path, "a folder of images")
         flat = [f for f in sorted(root.iterdir()) if f.suffix.lower() in IMAGE_SUFFIXES]
         if not self.labels and flat and not any(entry.is_dir() for entry in root.iterdir()):
             whole = split_of_files(np.zeros(len(flat), np.int32), ("unlabelled",), flat, str(root))
@@ -112,10 +112,12 @@ def _listed(root: Path, table: Path) -> dict[str, dict[str, list[Path]]]:
     return {part: dict(sorted(of.items())) for part, of in found.items()}
 
 
-def folder(path: str, what: str) -> Path:
+def local(path: str, what: str, there: Callable[[Path], bool] = lambda path: path.is_dir()) -> Path:
+    """A file or folder on this machine; `ValueError` if it is not `there`."""
     root = _buckets.local_copy(path)
-    if not path or not root.is_dir():
-        raise ValueError(f"data.path must be {what}, got {path!r}")
+    if not path or not there(root):
+        absent = "" if root.exists() else ", which does not exist"
+        raise ValueError(f"data.path must be {what}, got {path!r}{absent}")
     return root
 
 
@@ -149,9 +151,7 @@ class Arrays:
     """Keep only the first so many images of train and of test; the others are not decoded. None keeps all."""
 
     def open(self) -> dict[str, Split]:
-        path = _buckets.local_copy(self.path)
-        if not self.path or not path.is_file():
-            raise ValueError(f"data.path must be an .npz file, got {self.path!r}")
+        path = local(self.path, "an .npz file", lambda path: path.is_file())
         arrays = {_ALIASES.get(name, name): value for name, value in _files.read_npz(path).items()}
         with _files.reading(self.path, ".npz file of images"):
             if "images" in arrays and "labels" in arrays:
@@ -161,27 +161,20 @@ class Arrays:
                 test = np.arange(len(images)) % 5 == 4
                 for part, rows in (("train", ~test), ("test", test)):
                     arrays |= {f"{part}_images": images[rows], f"{part}_labels": labels[rows]}
-            numbers = {part: _array(arrays, f"{part}_labels").reshape(-1) for part in ("train", "test")}
-            every = np.concatenate(list(numbers.values()))
+            numbers = [_array(arrays, f"{part}_labels").reshape(-1) for part in ("train", "test")]
+            every = np.concatenate(numbers)
             if every.dtype.kind not in "iu" or not ((every >= 0) & (every < _MOST_CLASSES)).all():
                 raise ValueError(f"labels must be integers in [0, {_MOST_CLASSES}), got {every.dtype}")
             count = int(every.max(initial=0)) + 1
             names = tuple(str(name) for name in arrays.get("class_names", np.arange(count)).reshape(-1))
             if len(names) < count:
                 raise ValueError(f"class_names has {len(names)} names for labels up to {count - 1}")
-            limits = dict(zip(numbers, self.first or (None, None), strict=True))
-            return {part: self._split(arrays, part, of, names, limits[part]) for part, of in numbers.items()}
+            return {part: self._split(arrays, part, names) for part in ("train", "test")}
 
-    def _split(
-        self,
-        arrays: dict[str, np.ndarray],
-        part: str,
-        labels: np.ndarray,
-        names: tuple[str, ...],
-        limit: int | None,
-    ) -> Split:
-        kept, count = keep(names, self.classes), len(labels)
-        rows, labels = (found[:limit] for found in select(labels.astype(np.int64), names, kept))
+    def _split(self, arrays: dict[str, np.ndarray], part: str, names: tuple[str, ...]) -> Split:
+        kept, every = keep(names, self.classes), arrays[f"{part}_labels"].reshape(-1)
+        limits, count = dict(zip(("train", "test"), self.first or (None, None), strict=True)), len(every)
+        rows, labels = (found[: limits[part]] for found in select(every.astype(np.int64), names, kept))
         if f"{part}_jpeg" in arrays:
             data, offsets = arrays[f"{part}_jpeg"], _array(arrays, f"{part}_offsets")
             if data.dtype != np.uint8 or offsets.shape != (count + 1,) or offsets.dtype.kind not in "iu":
@@ -221,7 +214,7 @@ def _each(function: Callable[[int], Any], count: int, what: str) -> list[Any]:
         return list(_progress.track(pool.map(function, range(count)), what, count, "images"))
 
 
-def _shape_of(count: int, encoded: Encoded, name: Callable[[int], str], origin: str) -> tuple[Shape, int]:
+def shape_of(count: int, encoded: Encoded, name: Callable[[int], str], origin: str) -> tuple[Shape, int]:
     """Shape of images that are grey, if all are, else RGB; and the median of their shorter sides. Each is opened."""
 
     def header(row: int) -> tuple[tuple[int, int], str] | None:
@@ -252,7 +245,7 @@ def image_split(
     `name` names a row, and `origin` the split, in messages. Sizes that differ are None in `shape`; without it all
     images are opened. `ValueError` if there is no image, or none can be opened.
     """
-    shape, side = (shape, 0) if shape else _shape_of(len(labels), encoded, name, origin)
+    shape, side = (shape, 0) if shape else shape_of(len(labels), encoded, name, origin)
     mode = "L" if shape[2] == 1 else "RGB"
 
     def read(row: int, epoch: int) -> tuple[np.ndarray, ...]:

@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding
 
-from mvcl.data._splits import CorruptExample, ExampleSpec, Split, decoding
+from mvcl.data._splits import CorruptExample, Split, decoding
 
 Batch = dict[str, Any]
 """Arrays of n examples by name: `labels`, `index` and `epoch` (n,), and `images` (n, H, W, C), or a tuple of k arrays
@@ -105,25 +105,28 @@ class Reading:
         return f"{busy[0][1]} has been read for {time.monotonic() - busy[0][0]:.0f} s"
 
 
-def _stacked(
-    spec: ExampleSpec, examples: Iterable[tuple[int, Example | None]], most: int, crop: Crop | None
-) -> tuple[list[int], Example]:
-    """Rows and arrays of those of at most so many examples that can be read, each copied to its place in the batch as
-    soon as it is read; without one, 0 rows of the shapes of examples."""
+def _read(
+    split: Split, rows: np.ndarray, examples: Iterable[tuple[int, Example | None]], crop: Crop | None
+) -> tuple[np.ndarray, Batch]:
+    """Rows and their inputs: from memory, or of those `examples`, at most as many as `rows`, that can be read, each
+    copied to its place in the batch as soon as it is read; without one, 0 rows of the shapes of examples."""
+    if split.arrays is not None and crop is None:
+        return rows, inputs(split, rows)
     read: list[int] = []
     whole: Example = ()
     for row, arrays in examples:
         if arrays is None:
             continue
-        whole = whole or tuple(np.empty((most, *array.shape), array.dtype) for array in arrays)
+        whole = whole or tuple(np.empty((len(rows), *array.shape), array.dtype) for array in arrays)
         for place, array in zip(whole, arrays, strict=True):
             place[len(read)] = array
         read.append(row)
     if not read:
-        dtype = np.float32 if spec.given else np.uint8
-        one = tuple(np.zeros([size or 8 for size in shape], dtype) for shape in spec.shapes)
+        dtype = np.float32 if split.spec.given else np.uint8
+        one = tuple(np.zeros([size or 8 for size in shape], dtype) for shape in split.spec.shapes)
         whole = tuple(array[None] for array in (one if crop is None else crop(one, 0, 0)))
-    return read, tuple(place[: len(read)] for place in whole)
+    rows = np.asarray(read, rows.dtype)
+    return rows, inputs(split, rows, tuple(place[: len(read)] for place in whole))
 
 
 def inputs(split: Split, rows: np.ndarray, arrays: tuple[np.ndarray, ...] | None = None) -> Batch:
@@ -190,14 +193,10 @@ def batches(
         index = np.concatenate([index, np.resize(index, -len(index) % multiple)])
         rows = len(index) // process_count
         first = process_index * rows
-        mine, arrays = index[first : first + rows].astype(np.int32), None
-        if split.arrays is None or crop is not None:
-            examples = (example(index, first + place, epoch, step) for place in range(rows))
-            read, arrays = _stacked(split.spec, examples, rows, crop)
-            mine = np.asarray(read, np.int32)
+        examples = (example(index, first + place, epoch, step) for place in range(rows))
+        mine, found = _read(split, index[first : first + rows].astype(np.int32), examples, crop)
         labels = split.labels[mine] if draws is None else draws.labels(mine, epoch)
-        of_examples = {"labels": labels, "index": mine, "epoch": np.full(rows, epoch, np.int32)}
-        return of_examples | inputs(split, mine, arrays)
+        return {"labels": labels, "index": mine, "epoch": np.full(rows, epoch, np.int32)} | found
 
     def example(index: np.ndarray, place: int, epoch: int, step: int) -> tuple[int, Example]:
         """Row and arrays of the example at a place of the global batch, or of its replacement."""
@@ -249,12 +248,9 @@ def in_order(
     share = batch_size // process_count
     for start in range(0, len(every), batch_size):
         first = start + process_index * share
-        index, arrays = every[first : min(first + share, len(every))], None
-        if split.arrays is None or crop is not None:
-            examples = ((int(row), reading.read(split, part, int(row), crop)) for row in index)
-            read, arrays = _stacked(split.spec, examples, len(index), crop)
-            index = np.asarray(read, index.dtype)
-        batch = inputs(split, index, arrays)
+        wanted = every[first : first + share]
+        examples = ((row, reading.read(split, part, row, crop)) for row in wanted.tolist())
+        index, batch = _read(split, wanted, examples, crop)
         yield {"inputs": batch if split.spec.given else batch["images"], "index": index}
 
 

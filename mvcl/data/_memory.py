@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
-from mvcl import _buckets, _files, _lazy, _progress
+from mvcl import _buckets, _files, _lazy
 from mvcl.data import _images, _tables
 from mvcl.data._features import Scaling, classes_of, filled, fit, present_in, scaled
-from mvcl.data._images import folder, held_out, image_split
+from mvcl.data._images import held_out, image_split, local
 from mvcl.data._splits import ExampleSpec, Source, Split, in_memory
 
 
@@ -25,10 +24,9 @@ class Memory:
 
     def open(self) -> dict[str, Split]:
         """Raises `ValueError`: only the program has the arrays."""
-        what = "this run was trained on arrays in memory"
         how = "call mvcl.fit with them and this workdir to resume it"
         new = "mvcl.load(RUN) and `mvcl embed RUN --data.path NEW` encode new ones"
-        raise ValueError(f"{what}: {how}. {new}")
+        raise ValueError(f"this run was trained on arrays in memory: {how}. {new}")
 
 
 def split_of_arrays(
@@ -56,12 +54,11 @@ def split_of_arrays(
         return _of_images(given, labels, spec)
     known = scaling if isinstance(scaling, Mapping) else {}
     columns = {name: of["columns"] for name, of in known.items() if "columns" in of}
-    views, count = _named(given, spec, columns)
-    if isinstance(scaling, Mapping):
-        fills = {name: of.get("fill") for name, of in scaling.items() if views[name].ndim == 2}
-        views |= {name: filled(views[name], fill) for name, fill in fills.items()}
-    ids = [str(row) for row in range(count)]
-    present = present_in(views, ids, new=spec is not None, mask=mask)
+    views = _named(given, spec, columns)
+    count = len(next(iter(views.values())))
+    fills = {name: of.get("fill") for name, of in known.items() if views[name].ndim == 2}
+    views |= {name: filled(views[name], fill) for name, fill in fills.items()}
+    present = present_in(views, list(map(str, range(count))), new=spec is not None, mask=mask)
     tables = {name: view for name, view in views.items() if view.ndim == 2}
     here = {name: present[:, i] for i, name in enumerate(views)}
     fitted = scaling
@@ -75,21 +72,18 @@ def split_of_arrays(
     return in_memory(tuple(arrays), numbers, class_names, scaling=fitted, **options)
 
 
-def _named(
-    given: Any, spec: ExampleSpec | None, columns: dict[str, Sequence[str]]
-) -> tuple[dict[str, np.ndarray], int]:
-    """The views by name, floating, those that are missing all NaN; and n. DataFrames have the `columns` of their view;
+def _named(given: Any, spec: ExampleSpec | None, columns: dict[str, Sequence[str]]) -> dict[str, np.ndarray]:
+    """The views by name, floating, those that are missing all NaN. DataFrames have the `columns` of their view;
     where there are none, those found are added to them."""
     names = () if spec is None else spec.view_names or tuple(f"view {i + 1}" for i in range(spec.views or 0))
-    if isinstance(given, Mapping):
-        found = {str(name): view for name, view in given.items() if view is not None}
-    elif isinstance(given, (list, tuple)):
+    if isinstance(given, (list, tuple)):
         names = names or tuple(f"view {i + 1}" for i in range(len(given)))
-        found = {name: view for name, view in zip(names, given) if view is not None}
         if len(given) != len(names):
             raise ValueError(f"there must be {len(names)} views, {', '.join(names)}, got {len(given)}")
-    else:
+        given = dict(zip(names, given))
+    if not isinstance(given, Mapping):
         raise ValueError(f"views must be a dict of arrays by name, {', '.join(names)}; got {np.shape(given)}")
+    found = {str(name): view for name, view in given.items() if view is not None}
     if unknown := [name for name in found if names and name not in names]:
         raise ValueError(f"there is no view {unknown[0]!r}; the views are {', '.join(names)}")
     views = {}
@@ -108,12 +102,12 @@ def _named(
     if spec is None:
         if len(views) < 2:
             raise ValueError(f"there must be at least 2 views of an example, got {', '.join(views)}")
-        return views, count
+        return views
     for name, shape in zip(names, spec.view_shapes):
         array = views.setdefault(name, np.full((count, *shape), np.nan, np.float32))
         if array.shape[1:] != shape:
             raise ValueError(f"view {name} must be (n, {', '.join(map(str, shape))}), got {array.shape}")
-    return {name: views[name] for name in names}, count
+    return {name: views[name] for name in names}
 
 
 def _of_images(given: Any, labels: Any, spec: ExampleSpec | None) -> Split:
@@ -184,14 +178,11 @@ def _of_files(place: Path, spec: ExampleSpec) -> Split:
         raise ValueError(f"it has no image ({', '.join(_images.IMAGE_SUFFIXES)})")
     shape: _images.Shape = (None, None, spec.channels)
     if spec.image_shape is not None:  # a program for images of one size
-        sizes = set()
-        for file in _progress.track(files, f"opening {place}", len(files), "images"):
-            with Image.open(file) as image:
-                sizes.add(image.size[::-1])
-        if len(sizes) > 1:
+        (height, width, _), _ = _images.shape_of(len(files), files.__getitem__, str, str(place))
+        if height is None:
             how = "resize them, or give them to mvcl.load(RUN) as a list of arrays"
-            raise ValueError(f"the run's images have one size, and these {len(sizes)}: {how}")
-        shape = (*sizes.pop(), spec.channels)
+            raise ValueError(f"the run's images have one size, and these have several: {how}")
+        shape = (height, width, spec.channels)
     return _images.split_of_files(np.zeros(len(files), np.int32), ("",), files, str(place), shape)
 
 
@@ -213,7 +204,7 @@ class HuggingFace:
     """Share of the rows that is the split `test`, in even steps, where there is none; 0: both splits have all rows."""
 
     def open(self) -> dict[str, Split]:
-        place = folder(self.path, "a folder of Parquet or Arrow files")
+        place = local(self.path, "a folder of Parquet or Arrow files")
         with _files.reading(place, "data set of Hugging Face's datasets"):
             tables = _arrow_tables(place)
             train = tables["train"]

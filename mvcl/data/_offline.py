@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import itertools
 from typing import Literal
 
 import numpy as np
@@ -84,11 +85,8 @@ class Synthetic:
         if (self.padded or self.missing) and not self.view_shapes:
             raise ValueError("data.padded and data.missing need data.view_shapes, got none")
         if self.domains:
-            parts = [(domain, part) for domain in self.domains for part in ("train", "test")]
-            splits = {
-                f"{domain}/{part}": self._split(number, part, self.domains.index(domain))
-                for number, (domain, part) in enumerate(parts)
-            }
+            parts = enumerate(itertools.product(self.domains, ("train", "test")))
+            splits = {f"{domain}/{part}": self._split(i, part, i // 2) for i, (domain, part) in parts}
             seen, held_out = self.domains[:-1], self.domains[-1]
             return by_domain(splits, seen, held_out, size=self.classes_per_draw, seed=self.seed)
         names = ["train", "valid", "test"] if self.regression else ["train", "test"]

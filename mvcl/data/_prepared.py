@@ -25,8 +25,8 @@ from mvcl import _buckets, _files, _progress
 from mvcl.data._splits import CorruptExample, decoding
 
 _FORMAT = 1
-Item = tuple[Sequence[bytes], Mapping[str, Any], Sequence[str]]
-"""Records of one raw file or of a block of them, their entry in the manifest, and why raw files were skipped."""
+Item = tuple[Sequence[bytes], Mapping[str, Any]]
+"""Records of one raw file or of a block of them, and their entry in the manifest."""
 Conversion = tuple[Mapping[str, Any], Sequence[str], Callable[[str], Item], int]
 """Settings, everything that determines the records (JSON): a folder is resumed only with the same; the names of the
 items, in order; name -> item, which raises CorruptExample for a raw file to skip; and how many may be skipped."""
@@ -160,16 +160,17 @@ def _write_shard(
         with contextlib.closing(writer):
             for name in names:
                 try:
-                    records, facts, lost = read(name)
-                    items.append({"name": name, "count": len(records), **facts})
+                    records, facts = read(name)
                 except CorruptExample as error:
-                    records, lost = [], [str(error)]
+                    skipped.append(str(error))
+                    if len(skipped) > max_corrupt:
+                        what = f"more files than --max-corrupt cannot be read; the last: {error}"
+                        how = "Repair or remove them, or raise it; then repeat the command"
+                        raise ValueError(f"{what}. {how}") from error
+                    continue
+                items.append({"name": name, "count": len(records), **facts})
                 for record in records:
                     writer.write(record)
-                skipped += lost
-                if len(skipped) > max_corrupt:
-                    what = f"more files than --max-corrupt cannot be read; the last: {skipped[-1]}"
-                    raise ValueError(f"{what}. Repair or remove them, or raise it; then repeat the command")
         size = temporary.stat().st_size
     shard = {"file": path.name, "bytes": size, "items": items, "skipped": skipped}
     _files.write_whole(path.with_suffix(".json"), json.dumps(shard))

@@ -1,6 +1,5 @@
 """Utterances as text, audio and vision feature sequences, with a sentiment score for regression."""
 
-import csv
 import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 
 from mvcl import _files
 from mvcl.data._prepared import Conversion, Item, Preparer, open_prepared
@@ -76,7 +76,7 @@ class PrepareSentiment(Preparer):
                 "sums": [view.sum(0, dtype=np.float64).tolist() for view in views],
                 "squares": [np.square(view, dtype=np.float64).sum(0).tolist() for view in views],
             }
-            return [b"".join(cut.astype("<f4").tobytes() for cut in record) for record in cuts], facts, []
+            return [b"".join(cut.astype("<f4").tobytes() for cut in record) for record in cuts], facts
 
         settings = {"dataset": self.dataset, "shapes": list(zip(most, widths))}
         return settings, list(parts), read, 0
@@ -162,16 +162,11 @@ def _moments(items: Sequence[Mapping[str, Any]], widths: np.ndarray) -> list[tup
 def _scores(path: Path, dataset: str) -> dict[str, dict[str, float]]:
     """The score of each utterance by name, by split; train first. `ValueError` if the table lacks something."""
     found: dict[str, dict[str, float]] = {}
-    with (
-        _files.reading(path, "table of utterances (--labels, a .csv)"),
-        open(path, newline="", encoding="utf-8-sig") as text,
-    ):
-        reader = csv.DictReader(text)
-        there = reader.fieldnames or ()
-        if lacking := [name for name in _COLUMNS if name not in there]:
-            raise ValueError(f"it lacks the column {lacking[0]}; it has {', '.join(there) or 'nothing'}")
-        for row in reader:
-            name, split, score = (row[column] or "" for column in _COLUMNS)
+    with _files.reading(path, "table of utterances (--labels, a .csv)"):
+        table = pd.read_csv(path, dtype=str, index_col=False, keep_default_na=False).fillna("")
+        if lacking := [name for name in _COLUMNS if name not in table]:
+            raise ValueError(f"it lacks the column {lacking[0]}; it has {', '.join(table)}")
+        for name, split, score in table[list(_COLUMNS)].itertuples(index=False):
             if split not in _SPLITS:
                 raise ValueError(f"the split of {name!r} must be one of {', '.join(_SPLITS)}, got {split!r}")
             if not name or Path(name).name != name or any(name in part for part in found.values()):

@@ -3,7 +3,8 @@
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
@@ -180,18 +181,12 @@ class Split:
         if len(rows) == len(self):
             return self
         present, groups = (None if array is None else array[rows] for array in (self.present, self.groups))
-        whole = self.encoded
-        encoded = None if whole is None else lambda row, epoch: whole(int(rows[row]), epoch)
-        return Split(
-            self.labels[rows],
-            self.class_names,
-            self.spec,
-            lambda row, epoch: self.read(int(rows[row]), epoch),
+        return dataclasses.replace(
+            _of_others([self], lambda row, *_: [(self, rows[row])], self.labels[rows]),
             present=None if present is None or present.all() else present,
             groups=groups,
             ids=tuple(self.ids[row] for row in rows) if self.ids else (),
             files=[self.files[row] for row in rows] if self.files else (),
-            encoded=encoded,
         )
 
 
@@ -310,20 +305,17 @@ def by_domain(
     def labels(rows: np.ndarray, epoch: int) -> np.ndarray:
         return np.asarray([block(row // size, epoch)[row % size] for row in rows.tolist()], np.int32)
 
-    def of_domains(what: str, row: int, epoch: int, attempt: int = 0) -> tuple[Any, ...]:
-        images: list[Any] = []
+    def images(row: int, epoch: int, attempt: int) -> Iterator[tuple[Split, int]]:
         for view, (split, of) in enumerate(zip(domains, members)):
             those = of[block(row // size, epoch)[row % size]]
             order = np.random.default_rng([seed, epoch, row, view]).permutation(those)
-            images += getattr(split, what)(int(order[attempt % len(order)]), epoch)
-        return tuple(images)
+            yield split, order[attempt % len(order)]
 
-    images = sum(len(of[number]) for of in members for number in shared)
-    rows = np.arange(size * max(1, images // (len(seen) * size)))
+    count = sum(len(of[number]) for of in members for number in shared)
+    rows = np.arange(size * max(1, count // (len(seen) * size)))
     spec = ExampleSpec(domains[0].spec.shapes * len(seen), seen)
-    read, encoded = (functools.partial(of_domains, what) for what in ("read", "encoded"))
-    opened = encoded if all(split.encoded for split in domains) else None
-    train = Split(labels(rows, 0), names, spec, read, draws=Draws(size, labels), encoded=opened)
+    drawn = _of_others(domains, images, labels(rows, 0))
+    train = dataclasses.replace(drawn, spec=spec, draws=Draws(size, labels))
     if not held_out:
         return {"train": train, "test": _joined([lists[f"{domain}/test"] for domain in seen]), **lists}
     return {"train": train, "seen": _joined(domains), "test": lists[f"{held_out}/test"], **lists}
@@ -333,13 +325,17 @@ def _joined(splits: Sequence[Split]) -> Split:
     """The examples of splits of the same kind, one split after the other."""
     places = [(split, row) for split in splits for row in range(len(split))]
     labels = np.concatenate([split.labels for split in splits])
+    return _of_others(splits, lambda row, *_: [places[row]], labels)
 
-    def of_split(what: str, row: int, epoch: int) -> tuple[Any, ...]:
-        split, own = places[row]
-        found: tuple[Any, ...] = getattr(split, what)(own, epoch)
-        return found
 
-    read, encoded = (functools.partial(of_split, what) for what in ("read", "encoded"))
+def _of_others(splits: Sequence[Split], places: Callable[..., Iterable[Any]], labels: np.ndarray) -> Split:
+    """A split whose examples are those of others: `places(row, epoch, attempt)` are their splits and rows."""
+
+    def arrays(what: str, row: int, epoch: int, attempt: int = 0) -> tuple[Any, ...]:
+        found = (getattr(split, what)(int(own), epoch) for split, own in places(row, epoch, attempt))
+        return tuple(itertools.chain.from_iterable(found))
+
+    read, encoded = (functools.partial(arrays, what) for what in ("read", "encoded"))
     opened = encoded if all(split.encoded for split in splits) else None
     return Split(labels, splits[0].class_names, splits[0].spec, read, encoded=opened)
 

@@ -10,8 +10,9 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from mvcl import _buckets, _checks, _files, _lazy, _progress
+from mvcl import _checks, _files, _lazy, _progress
 from mvcl.data._features import Raw, Scaling, check_distinct, chosen, splits_of
+from mvcl.data._images import local
 from mvcl.data._splits import ExampleSpec, Outline, Split
 
 _MOST_CATEGORIES = 100
@@ -153,11 +154,8 @@ class Tables:
     clustering."""
 
     def open(self) -> dict[str, Split]:
-        path = _buckets.local_copy(self.path)
-        suffix = path.suffix.lower()
-        if not self.path or not (path.is_dir() or (path.is_file() and suffix in _SUFFIXES)):
-            what = f"data.path must be a folder of tables or a file ({', '.join(_SUFFIXES)})"
-            raise ValueError(f"{what}, got {self.path!r}" + ", which does not exist" * (not path.exists()))
+        fits = lambda path: path.is_dir() or (path.is_file() and path.suffix.lower() in _SUFFIXES)  # noqa: E731
+        path = local(self.path, f"a folder of tables or a file ({', '.join(_SUFFIXES)})", fits)
         _checks.fields("data", self, skip_last="[0, inf)")
         with _files.reading(path, "table of features"):
             return splits_of(self.read(path), self, self.skip_last, self.missing)
@@ -350,8 +348,6 @@ def _ids(column: Any, name: str, file: Path) -> list[str]:
 
 def _pop_labels(tables: dict[str, Any], wanted: str) -> Any:
     """Remove the columns of labels; one pandas Series of them by id, or None."""
-    import pandas as pd
-
     found = {}
     for stem, table in list(tables.items()):
         name = _label_name(list(table), wanted) if not wanted or wanted in table else None

@@ -3,7 +3,7 @@
 import dataclasses
 import io
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -222,7 +222,8 @@ class TransferImages:
             raise ValueError(f"data.name must be one of {', '.join(TRANSFER)}; got {self.name!r}")
         source, _ = TRANSFER[self.name]
         if source is None:
-            return _open_aircraft(_aircraft(self.directory), _LISTS[self.evaluate])
+            folder = _buckets.local_copy(_aircraft(self.directory)) / "data"
+            return {part: _split_of_aircraft(folder, name) for part, name in _LISTS[self.evaluate].items()}
         source = dataclasses.replace(source, directory=self.directory)
         if self.evaluate == "test":
             return source.open()
@@ -265,20 +266,14 @@ def _aircraft(directory: str | None) -> Path:
     return root / _AIRCRAFT
 
 
-def _open_aircraft(place: Path, lists: Mapping[str, str]) -> dict[str, Split]:
-    """The splits `train` (with the validation images, as of the other sets) and `test`, by the names of their lists."""
-    folder = _buckets.local_copy(place) / "data"
-
-    def split(name: str) -> Split:
-        with _files.reading(folder / name, f"list of images and variants; unpack {_WHERE} again"):
-            names, lines = (
-                (folder / file).read_text(encoding="utf-8").splitlines() for file in ("variants.txt", name)
-            )
-            rows = [line.partition(" ") for line in lines]
-            labels = np.asarray([names.index(variant) for _, _, variant in rows], np.int32)
-        files = [folder / "images" / f"{image}.jpg" for image, _, _ in rows]
-        whole = split_of_files(labels, tuple(names), files, str(folder / name), (None, None, 3))
-        cut = lambda row, epoch: (whole.read(row, epoch)[0][:-_BANNER],)  # noqa: E731
-        return dataclasses.replace(whole, read=cut, encoded=None)
-
-    return {part: split(name) for part, name in lists.items()}
+def _split_of_aircraft(folder: Path, name: str) -> Split:
+    """The images of a list, without their banners."""
+    with _files.reading(folder / name, f"list of images and variants; unpack {_WHERE} again"):
+        files = (folder / file for file in ("variants.txt", name))
+        names, lines = (file.read_text(encoding="utf-8").splitlines() for file in files)
+        rows = [line.partition(" ") for line in lines]
+        labels = np.asarray([names.index(variant) for _, _, variant in rows], np.int32)
+    images = [folder / "images" / f"{image}.jpg" for image, _, _ in rows]
+    whole = split_of_files(labels, tuple(names), images, str(folder / name), (None, None, 3))
+    cut = lambda row, epoch: (whole.read(row, epoch)[0][:-_BANNER],)  # noqa: E731
+    return dataclasses.replace(whole, read=cut, encoded=None)

@@ -1,4 +1,7 @@
-"""Evaluation of features: neighbours, probes, domain transfer, regression, clustering, retrieval, predictions."""
+"""Evaluation of features: neighbours, probes, domain transfer, regression, clustering, retrieval, predictions.
+
+An argument of another shape or value than its docstring says raises a `ValueError` that names it.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -241,8 +241,8 @@ class Classification(Evaluation):
             raise ValueError(f"{what}, got {got}; use --evaluation.linear.augment False")
         self.linear.check_processes(len(splits[train]))
 
-    def measure(self, features: Arrays, splits: Splits) -> list[Result]:
-        """Test accuracies named "k-NN", "k-NN, head", "linear" and "<c> labels/class"."""
+    def measure(self, features: Arrays, splits: Splits, augmented: Augmented | None = None) -> list[Result]:
+        """Test accuracies named "k-NN", "k-NN, head", "linear", "<c> labels/class" and "linear, SGD"."""
         results, names = [], self.splits(tuple(splits))
         train, test, classes = self._rows(features, splits)
         n, m, of_class = len(train[0]), len(test[0]), np.bincount(train[1], minlength=classes)
@@ -280,11 +280,25 @@ class Classification(Evaluation):
                 f"L2 penalty {FEW_LABEL_PENALTY:g}, {m} test rows"
             )
             results.append(averaged(name, scores, how))
-        if self.linear is None or self.linear.augment:
+        if self.linear is None or (self.linear.augment and augmented is None):
             return results
-        size, _ = self.linear.steps(n)
-        batches = shuffled(*train, batch_size=size, epochs=self.linear.epochs, seed=self.seed)
-        return results + self._probed(self.linear, batches, features, splits)
+        if augmented is not None and self.linear.augment:
+            batches = self.linear.augmented(augmented, names[0], n, self.seed)
+        else:
+            size, _ = self.linear.steps(n)
+            batches = shuffled(*train, batch_size=size, epochs=self.linear.epochs, seed=self.seed)
+        accuracies = sgd_probe(batches, test, num_classes=classes, rows=n, options=self.linear)[:, 0]
+        how = f"{self.linear.described(n)}, {m} test rows"
+        each = []
+        for rate, reached in zip(self.linear.learning_rates, accuracies):
+            wrong = "; not measured: the weights became infinite" if np.isnan(reached) else ""
+            value = None if wrong else float(reached)
+            each.append(Result(f"linear, SGD {rate:g}", value, None, how + wrong))
+        if len(each) == 1:
+            return [*results, dataclasses.replace(each[0], name="linear, SGD")]
+        best = max((result.value for result in each if result.value is not None), default=None)
+        how += ", the learning rate with the highest test accuracy"
+        return [*results, Result("linear, SGD", best, None, how), *each]
 
     def _rows(self, features: Arrays, splits: Splits) -> tuple[Rows, Rows, int]:
         """The rows of both splits, and the number of classes."""
@@ -296,31 +310,7 @@ class Classification(Evaluation):
         self, features: Arrays, splits: Splits, augmented: Augmented, folder: Path | None
     ) -> list[Result]:
         """`measure`, and test accuracy of the SGD probe with augmentation."""
-        results = self.measure(features, splits)
-        if self.linear is None or not self.linear.augment:
-            return results
-        train, _ = self.splits(tuple(splits))
-        batches = self.linear.augmented(augmented, train, len(splits[train].labels), self.seed)
-        return results + self._probed(self.linear, batches, features, splits)
-
-    def _probed(
-        self, options: LinearProbe, batches: Batches, features: Arrays, splits: Splits
-    ) -> list[Result]:
-        """The SGD probe's best test accuracy and, of several learning rates, each."""
-        (_, labels), test, classes = self._rows(features, splits)
-        rows = len(labels)
-        accuracies = sgd_probe(batches, test, num_classes=classes, rows=rows, options=options)[:, 0]
-        how = f"{options.described(rows)}, {len(test[1])} test rows"
-        each = []
-        for rate, accuracy in zip(options.learning_rates, accuracies):
-            wrong = "; not measured: the weights became infinite" if np.isnan(accuracy) else ""
-            value = None if wrong else float(accuracy)
-            each.append(Result(f"linear, SGD {rate:g}", value, None, how + wrong))
-        if len(each) == 1:
-            return [dataclasses.replace(each[0], name="linear, SGD")]
-        best = max((result.value for result in each if result.value is not None), default=None)
-        chosen = f"{how}, the learning rate with the highest test accuracy"
-        return [Result("linear, SGD", best, None, chosen), *each]
+        return self.measure(features, splits, augmented)
 
     def score(self, features: Arrays, splits: Splits) -> tuple[str, float]:
         train, (x, y), classes = self._rows(features, splits)

@@ -168,18 +168,15 @@ class Clustering(Evaluation):
 
     def _write_clusters(self, folder: Path, x: np.ndarray, split: data.Split) -> None:
         clusters = self.clusters or len(split.class_names)
-        columns: dict[str, Sequence[Any]] = {"id": split.ids or range(len(x))}
+        columns: dict[str, Any] = {"id": split.ids or range(len(x))}
         if len(split.class_names) > 1:
             columns["label"] = [split.class_names[label] for label in split.labels]
-        whole = {"cluster": (np.arange(len(x)), x)}
-        single = {f"cluster of {name}": found for name, found in view_features(x, split).items()}
-        for name, (rows, found) in (whole | single).items():
-            if name == "cluster" or len(rows) >= clusters:
-                column: Any = np.full(len(x), "", object)
-                column[rows] = labels = metrics.k_means(found, clusters, **self._k_means())[0]
-                columns[name] = column
-                if name == "cluster":
-                    _files.save_arrays(folder / "centres.npz", centres=metrics.centres(found, labels))
+        columns["cluster"], _ = metrics.k_means(x, clusters, **self._k_means())
+        _files.save_arrays(folder / "centres.npz", centres=metrics.centres(x, columns["cluster"]))
+        for name, (rows, found) in view_features(x, split).items():
+            if len(rows) >= clusters:
+                columns[f"cluster of {name}"] = column = np.full(len(x), "", object)
+                column[rows], _ = metrics.k_means(found, clusters, **self._k_means())
         records = folder / "refresh.jsonl"
         for text in records.read_text().splitlines() if records.is_file() else ():
             if not text.endswith("}"):  # a killed run may leave part of a line

@@ -98,19 +98,18 @@ def decompose(
     layers. Intervals are those of bootstrap draws of the test rows, without the spread over training rows.
 
     Args:
-      train, test: features (n, d) by the name of a view; and, by a tuple of names, of views that a network fuses.
-      labels: (n,) of train and test: floating numbers are scores, whole numbers and texts classes.
+      train, test: features (n, d) by the name of a view, two or more; and, by a tuple of names, of views that a network
+        fuses. At least 60 rows to train and 30 to test that have the views.
+      labels: (n,) of train and test, two values or more: floating numbers are scores, whole numbers and texts classes.
       present: (n, k) bool of train and test, False where a view is missing. A probe is fitted on the rows that have its
         views; all are tested on the rows that have every view.
       probe: `linear` or `network` to use this one only.
       draws: of the bootstrap.
       seed: of held-out rows, first weights, orders and draws.
-
-    Raises:
-      ValueError: fewer than two views, too few rows, labels of one kind, or arrays that do not fit.
     """
-    known = tuple({_subset(key): np.asarray(x, np.float32) for key, x in of.items()} for of in (train, test))
-    names = tuple(dict.fromkeys(name for key in known[0] for name in key))
+    names = tuple(
+        dict.fromkeys(name for key in train for name in (key if isinstance(key, tuple) else (key,)))
+    )
     if len(names) < 2 or draws < 2:
         raise ValueError(f"decompose needs at least 2 views and 2 draws, got {len(names)} and {draws}")
     (y, answers), classes = _targets(labels)
@@ -124,7 +123,7 @@ def decompose(
     whole = np.all(there, axis=1)
     chosen, rng = subsets(names), np.random.default_rng(seed)
     held = held_out([np.flatnonzero(y == c) for c in range(classes)] or [np.arange(len(y))], rng)
-    x, z = (_features(of, chosen, len(t)) for of, t in zip(known, (y, answers)))
+    x, z = (_features(of, chosen, len(t)) for of, t in zip((train, test), (y, answers)))
     width = max(of.shape[1] for of in x.values())
     found = {}
     for subset in track(chosen, "probes", len(chosen), "subsets of views"):
@@ -150,10 +149,6 @@ def decompose(
     return _decomposed(names, found, weights, answers[whole], classes, how)
 
 
-def _subset(key: Any) -> Subset:
-    return (key,) if isinstance(key, str) else tuple(key)
-
-
 def _targets(labels: tuple[ArrayLike, ArrayLike]) -> tuple[list[np.ndarray], int]:
     """Class numbers and how many classes; or scores of mean 0 and deviation 1 in training, and 0."""
     y, answers = (np.asarray(of) for of in labels)
@@ -173,8 +168,9 @@ def _targets(labels: tuple[ArrayLike, ArrayLike]) -> tuple[list[np.ndarray], int
     return [np.searchsorted(known, of).astype(np.int32) for of in (y, answers)], len(known)
 
 
-def _features(known: dict[Subset, np.ndarray], chosen: Iterable[Subset], n: int) -> dict[Subset, np.ndarray]:
+def _features(given: Mapping[Any, ArrayLike], chosen: Iterable[Subset], n: int) -> dict[Subset, np.ndarray]:
     """(n, d) features of each subset."""
+    known = {k if isinstance(k, tuple) else (k,): np.asarray(x, np.float32) for k, x in given.items()}
     for key, x in known.items():
         if x.ndim != 2 or len(x) != n:
             raise ValueError(f"features of {' + '.join(key)} must be ({n}, d), got {x.shape}")
@@ -236,15 +232,14 @@ def _informations(
     entropy = -np.sum(frequency * np.log(np.maximum(frequency, 1e-300)), axis=1)
     entropy[1:] += entropy[0] - entropy[1:].mean()  # a draw's is too low, as the rows' is
     variance = weights @ y.astype(float) ** 2 - (weights @ y) ** 2
-    for subset in sorted(found, key=len):
-        of = found[subset]
+    for subset, of in found.items():  # smaller ones first
         if classes:
             own = np.minimum(entropy + weights @ of[np.arange(len(y)), y], math.log(classes))
         else:
             own = -0.5 * np.log(np.maximum(weights @ (of - y) ** 2, 1e-12) / variance)
         inner = [values[s] for s in values if set(s) < set(subset)]
         values[subset] = np.max([np.zeros_like(own), own, *inner], axis=0)
-    return {s: values[s] for s in found}, float(entropy[0]) / math.log(2) if classes else None
+    return values, float(entropy[0]) / math.log(2) if classes else None
 
 
 def _table(found: np.ndarray, weights: np.ndarray, y: np.ndarray, classes: int, sources: int) -> np.ndarray:

@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from mvcl import _files
 from mvcl._progress import track
 from mvcl.evaluation._classification import LinearProbe, sgd_probe, shuffled
-from mvcl.evaluation._evaluation import Arrays, Augmented, Batches, Evaluation, Result, Rows, Splits
+from mvcl.evaluation._evaluation import Arrays, Augmented, Evaluation, Result, Rows, Splits
 from mvcl.evaluation._probe import linear_probe
 
 
@@ -56,10 +56,9 @@ class Transfer:
 def domain_transfer(
     train: Mapping[str, Rows], test: Mapping[str, Rows], *, num_classes: int, seed: int = 0
 ) -> Transfer:
-    """Linear probes from one domain to another, and from all others to one. Piran 2024, Section 4.2 and Appendix B.
+    """`linear_probe` from one domain to another, and from all others to one. Piran 2024, Section 4.2 and Appendix B.
 
     The paper tests on the domain that pre-training has not seen: `test` then has that domain, and `train` the others.
-    Each classifier is that of `linear_probe`.
 
     Args:
       train: domain name to (n_s, d) features and (n_s,) labels of its training split; two domains at least.
@@ -141,27 +140,8 @@ class Domains(Evaluation):
             self.linear.check_processes(len(splits[name]))
 
     def measure(self, features: Arrays, splits: Splits) -> list[Result]:
-        transfer, how = self._transfer(features, splits, None)
+        transfer, how = self._transfer(features, splits)
         return transfer.results(how)
-
-    def _transfer(
-        self, features: Arrays, splits: Splits, augmented: Augmented | None
-    ) -> tuple[Transfer, str]:
-        options = self.linear
-        if options is None:
-            rows = {name: (features[name], splits[name].labels) for name in features}
-            train = {domain: rows[f"{domain}/train"] for domain in self._sources(splits)}
-            test = {domain: rows[f"{domain}/test"] for domain in self._targets(splits)}
-            classes = len(splits["test"].class_names)
-            return domain_transfer(train, test, num_classes=classes, seed=self.seed), "linear probe"
-
-        def frozen(split: str, *, batch_size: int, seed: int, **_: Any) -> Batches:
-            sources = self._sources(splits) if split == "seen" else [split.removesuffix("/train")]
-            x = np.concatenate([features[f"{source}/train"] for source in sources])
-            y = np.concatenate([splits[f"{source}/train"].labels for source in sources])
-            return shuffled(x, y, batch_size=batch_size, epochs=options.epochs, seed=seed)
-
-        return self._probed(options, augmented or frozen, features, splits)
 
     def measure_trained(
         self, features: Arrays, splits: Splits, augmented: Augmented, folder: Path | None
@@ -181,23 +161,32 @@ class Domains(Evaluation):
         sources = self._sources(splits)
         return [name for name in names if name not in sources] or names
 
-    def _probed(
-        self, options: LinearProbe, encode: Augmented, features: Arrays, splits: Splits
+    def _transfer(
+        self, features: Arrays, splits: Splits, augmented: Augmented | None = None
     ) -> tuple[Transfer, str]:
-        """The probes by SGD, one after the other, on the batches of a split."""
-        sources, (target,) = self._sources(splits), self._targets(splits)
-        tests = {of: (features[f"{of}/test"], splits[f"{of}/test"].labels) for of in (target, *sources)}
-        given: Any = {"num_classes": len(splits["test"].class_names), "options": options}
-        best = {}
-        for name in (*(f"{source}/train" for source in sources), "seen"):
-            rows = len(splits[name])
-            batches = options.augmented(encode, name, rows, self.seed)
-            own = sources if name == "seen" else [name.removesuffix("/train")]
-            of = [target, *own] if self.choose == "seen" else [target, target]
-            rates = np.nan_to_num(sgd_probe(batches, *(tests[domain] for domain in of), rows=rows, **given))
-            best[name] = float(rates[np.argmax(rates[:, 1:].mean(1)), 0])
-        one = np.asarray([[best[f"{source}/train"]] for source in sources])
-        transfer = Transfer(tuple(sources), (target,), one, np.asarray([best["seen"]]))
+        """The accuracies, and the classifier in words."""
+        rows = {name: (features[name], splits[name].labels) for name in features}
+        sources, targets = self._sources(splits), self._targets(splits)
+        classes, options = len(splits["test"].class_names), self.linear
+        if options is None:
+            train = {domain: rows[f"{domain}/train"] for domain in sources}
+            test = {domain: rows[f"{domain}/test"] for domain in targets}
+            return domain_transfer(train, test, num_classes=classes, seed=self.seed), "linear probe"
+        best, (target,) = list[float](), targets
+        for split, own in ({f"{source}/train": [source] for source in sources} | {"seen": sources}).items():
+            count = len(splits[split])
+            if augmented is not None:
+                batches = options.augmented(augmented, split, count, self.seed)
+            else:
+                x, y = map(np.concatenate, zip(*(rows[f"{source}/train"] for source in own)))
+                size, _ = options.steps(count)
+                batches = shuffled(x, y, batch_size=size, epochs=options.epochs, seed=self.seed)
+            tests = [rows[f"{of}/test"] for of in (target, *(own if self.choose == "seen" else [target]))]
+            rates = np.nan_to_num(
+                sgd_probe(batches, *tests, num_classes=classes, rows=count, options=options)
+            )
+            best.append(float(rates[np.argmax(rates[:, 1:].mean(1)), 0]))
+        transfer = Transfer(tuple(sources), (target,), np.asarray(best[:-1])[:, None], np.asarray(best[-1:]))
         # The number of labels is that of each classifier's own domains.
         _, _, trained = options.described(len(splits["seen"])).partition(" labels, ")
         images = "own domains" if self.choose == "seen" else "held-out domain"

@@ -156,15 +156,14 @@ def evaluation_table(rows: Mapping[str, Sequence[Result]]) -> str:
     every = pd.DataFrame([vars(result) | {"row": row} for row, results in rows.items() for result in results])
     if every.empty:
         return ""
-    known = every.dropna(subset="value").astype({"deviation": float})
-    ends = known["deviation"].map(" ± {:.3f}".format).where(known["deviation"].notna(), "")
+    known = every.dropna(subset="value")
+    ends = known["deviation"].map(" ± {:.3f}".format, na_action="ignore").fillna("")
     known = known.assign(text=known["value"].map("{:.3f}".format) + ends)
-    table = known.pivot(index="row", columns="name", values="text").reindex(
-        index=rows, columns=every["name"].unique()
-    )
-    table = table.astype(object).fillna("-").rename_axis(index=None, columns=None)
+    table = known.pivot(index="row", columns="name", values="text")
+    table = table.reindex(index=rows, columns=every["name"].unique())
     shown = table.T if table.shape[1] > _COLUMNS else table
-    lines = [shown.to_string(col_space=[len(name) + 1 for name in shown]), ""]
+    widths = [len(name) + 1 for name in shown]
+    lines = [shown.to_string(col_space=widths, na_rep="-", index_names=False), ""]
     for names, whose, protocol in shared_protocols(every["row"], every["name"], every["protocol"]):
         many = f"{names[0]} to {names[-1]} ({len(names)} measures)"
         lines.append(f"{', '.join(names) if len(names) <= _COLUMNS else many}{whose}: {protocol}.")

@@ -86,13 +86,11 @@ def geometry(
     """Measure the embeddings of k views.
 
     Args:
-      views: k >= 1 arrays (n, d) floating, the embeddings of n instances in each view; d may differ between views.
-      present: (n, k) bool, False where an instance lacks a view, whose vector is not read; None: all are there.
+      views: k >= 1 arrays (n, d), finite, the embeddings of n instances in each view; d may differ between views.
+      present: (n, k) bool, False where an instance lacks a view, whose vector is not read; None: all are there. Each
+        view has two instances at least.
       names: of the views; (): view 1, view 2, ...
       seed: of the at most 1,000 instances whose distances are measured, and the 50,000 of the ranks.
-
-    Raises:
-      ValueError: other shapes, values that are not finite, or a view of fewer than two instances.
     """
     unit, here = _checked(views, present)
     n, k = here.shape

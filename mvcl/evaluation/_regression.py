@@ -71,17 +71,13 @@ def mae_probe(
     Returns:
       One result for each of `regression_measures`, mean and standard deviation over the layers; with a validation split
       "validation MAE" too, to choose options of the pre-training by.
-
-    Raises:
-      ValueError: shapes do not fit, something is not finite, an option is invalid, or there is nothing to hold out.
     """
     splits, rates = _checked(train, test, valid), np.asarray(probe.learning_rates, np.float32)
     (x, y), (features, answer), held = splits["train"], splits["test"], splits.get("valid")
     where = "the only one"
     if len(rates) > 1:
-        fitted, chosen_by, where = (x, y), held, "a held-out fifth of it"
-        if chosen_by is not None:
-            where = f"the {len(chosen_by[0])} rows of the validation split"
+        if held is not None:
+            fitted, chosen_by, where = (x, y), held, f"the {len(held[0])} rows of the validation split"
         else:
             of_row = np.arange(len(x)) if groups is None else np.unique(groups, return_inverse=True)[1]
             if of_row.shape != (len(x),):
@@ -90,7 +86,7 @@ def mae_probe(
                 raise ValueError(f"5 groups or rows are needed to hold out a fifth, got {count}")
             out = np.isin(of_row, np.random.default_rng(seed).permutation(count)[: count // 5])
             fitted, chosen_by = (x[~out], y[~out]), (x[out], y[out])
-            where += "" if groups is None else ", by whole groups"
+            where = "a held-out fifth of it" + ("" if groups is None else ", by whole groups")
         weights, biases = jax.device_get(_layers(probe, *fitted, rates, seed))
         errors = np.abs(weights @ chosen_by[0].T + biases[..., None] - chosen_by[1]).mean((1, 2))
         rates, where = rates[[errors.argmin()]], f"chosen by MAE on {where}"
@@ -158,9 +154,6 @@ def regression_measures(predictions: np.ndarray, targets: np.ndarray) -> dict[st
       positive" of the rows whose target is not 0, > 0 against <= 0 for the prediction (MERBench's, for both data sets);
       "accuracy above zero" and "F1 above zero" of all rows, > 0 against <= 0 (MMSA's for CH-SIMS). F1 is the mean of
       the two classes' F1, weighted by their rows.
-
-    Raises:
-      ValueError: shapes differ, or something is not finite.
     """
     p, t = np.asarray(predictions, np.float64), np.asarray(targets, np.float64)
     if p.ndim != 1 or p.shape != t.shape or len(p) == 0:
@@ -189,9 +182,8 @@ def regression_measures(predictions: np.ndarray, targets: np.ndarray) -> dict[st
 def _checked(train: Rows, test: Rows, valid: Rows | None) -> dict[str, Rows]:
     """Features and targets of each split in float64."""
     found = {}
-    for name, rows in {"train": train, "test": test, "valid": valid}.items():
-        if rows is None:
-            continue
+    given = {"train": train, "test": test} | ({} if valid is None else {"valid": valid})
+    for name, rows in given.items():
         x, y = (np.asarray(array, np.float64) for array in rows)
         if x.ndim != 2 or 0 in x.shape or y.shape != x.shape[:1]:
             raise ValueError(f"{name} must be (n, d) features and (n,) targets, got {x.shape} and {y.shape}")
@@ -281,8 +273,3 @@ class Predictions(Evaluation):
             right = features["test"].argmax(1) == splits["test"].labels
             _files.save_arrays(folder / "correct.npz", correct=right)
         return self.measure(features, splits)
-
-    def score(self, features: Arrays, splits: Splits) -> tuple[str, float] | None:
-        if not splits["test"].class_names:
-            return None
-        return "accuracy", self.measure(features, splits)[0].value or 0.0

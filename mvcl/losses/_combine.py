@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import inspect
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -50,13 +51,9 @@ def _all_pairs(
     k, n = z.shape[0] - teacher, z.shape[1]
     if teacher and pairs == "all":
         raise ValueError('pairs must be "unordered" or "ordered" between student and teacher, got "all"')
-    views = tuple(
-        (l, m)
-        for l in range(k)
-        for m in range(k)
-        if l < m or (l > m and pairs != "unordered") or (l == m and pairs == "all")
-    )
-    chosen = views
+    every = itertools.product(range(k), repeat=2)
+    some = {"unordered": itertools.combinations, "ordered": itertools.permutations}
+    views = chosen = tuple(every if pairs == "all" else some[pairs](range(k), 2))
     if teacher:  # (l, m) with the teacher's view in place of either
         of_left = [((k + l, m), (l, m)) for l, m in views if l < teacher]
         of_right = [((l, k + m), (l, m)) for l, m in views if m < teacher]
@@ -122,19 +119,16 @@ def _one_vs_rest(
     **options: Any,
 ) -> Measured:
     e = emb.embedded(z, normalize, mask, options.get("axis_name"))
-    z, there, k = e.z, e.keep, e.z.shape[0]
-    if teacher:  # its views, and the means of the student's others
-        z, student, k = z[k - teacher :], slice(0, k - teacher), teacher
-        there = None if there is None else there[-teacher:]
-        e = dataclasses.replace(e, z=e.z[student], keep=None if e.keep is None else e.keep[student])
-    rest, rest_there = emb.mean_of_others(e)
-    rest, rest_there = rest[:k], None if rest_there is None else rest_there[:k]
+    k = teacher or len(e.z)  # the teacher's views, with the means of the student's others
+    student = slice(None, -teacher or None)
+    others = dataclasses.replace(e, z=e.z[student], keep=None if e.keep is None else e.keep[student])
+    rest, exist = emb.mean_of_others(others)
     if normalize_rest:
         rest = _numerics.unit(rest)
-    both = jnp.concatenate([z, rest])
-    both_there = None if there is None or rest_there is None else jnp.concatenate([there, rest_there])
+    both = jnp.concatenate([e.z[-k:], rest[:k]])
+    there = None if e.keep is None or exist is None else jnp.concatenate([e.keep[-k:], exist[:k]])
     chosen = tuple((l, k + l) for l in range(k))
-    loss, measures = _over_pairs(pair, both, chosen, both_there, options, projected=normalize)
+    loss, measures = _over_pairs(pair, both, chosen, there, options, projected=normalize)
     return loss * teacher if teacher else loss, measures
 
 
@@ -163,9 +157,8 @@ def one_vs_rest(pair: Loss, normalize_rest: bool = False) -> Loss:
 def _cross_pairs(
     queries: ArrayLike, keys: ArrayLike, *, pair: Loss, mask: ArrayLike | None = None, **options: Any
 ) -> Measured:
-    q, k = groups(queries, keys, options.get("axis_name"))
-    chosen = tuple((a, q.shape[0] + b) for a in range(q.shape[0]) for b in range(k.shape[0]))
-    return _over_pairs(pair, jnp.concatenate([q, k]), chosen, mask, options)
+    z, m = groups(queries, keys, options.get("axis_name"))
+    return _over_pairs(pair, z, tuple(itertools.product(range(m), range(m, len(z)))), mask, options)
 
 
 @declare(made=_cross_pairs, of_pair={"operands": Operands.GROUPS})
@@ -199,9 +192,8 @@ def _mean_pair(
     mask: ArrayLike | None = None,
     **options: Any,
 ) -> Measured:
-    q, k = groups(queries, keys, options.get("axis_name"))
-    e = emb.embedded(jnp.concatenate([q, k]), normalize, mask, options.get("axis_name"))
-    means, exist = emb.group_means(e, q.shape[0])
+    z, m = groups(queries, keys, options.get("axis_name"))
+    means, exist = emb.group_means(emb.embedded(z, normalize, mask, options.get("axis_name")), m)
     queue = takes(pair).queue
     if renormalize:
         means = _numerics.unit(means)
@@ -232,15 +224,15 @@ def mean_pair(pair: Loss, renormalize: bool = True) -> Loss:
     return functools.partial(_mean_pair, pair=pair, renormalize=renormalize)
 
 
-def groups(queries: ArrayLike, keys: ArrayLike, axis_name: str | None) -> tuple[jax.Array, jax.Array]:
-    """Two groups of at least one view each, of the same instances."""
+def groups(queries: ArrayLike, keys: ArrayLike, axis_name: str | None) -> tuple[jax.Array, int]:
+    """`(m + m', n, d)`: two groups of at least one view each, of the same instances; and m."""
     rows = 2 if axis_name is None or lax.axis_size(axis_name) < 2 else 1
     q = _checks.array("queries", queries, "m n d", (1, rows, 1))
     k = _checks.array("keys", keys, "m n d", (1, rows, 1))
     if q.shape[1:] != k.shape[1:] or q.dtype != k.dtype:
         what = "keys must have the instances, features and dtype of queries"
         raise ValueError(f"{what}, (m, {q.shape[1]}, {q.shape[2]}) {q.dtype}, got {k.shape} {k.dtype}")
-    return q, k
+    return jnp.concatenate([q, k]), len(q)
 
 
 def _over_pairs(
@@ -287,13 +279,12 @@ def _over_pairs(
         values = emb.mean_terms(declared.terms(e, pairs, **given), e.axis_name, of_instances)
     if weights is not None and of_instances is None:
         values = values * weights.astype(values.dtype)
-    if there is None:
-        return values.mean() if reduction == "mean" else values.sum(), measures
-    # Over the pairs of views that some instance has.
-    exists = _numerics.device_sum(jnp.sum(there[left] & there[right], axis=1), options.get("axis_name")) > 0
-    total = jnp.sum(jnp.where(exists, values, 0))
-    count = jnp.maximum(exists.sum(), 1).astype(total.dtype)
-    return (total / count if reduction == "mean" else total), measures
+    exists = None
+    if there is not None:  # over the pairs of views that some instance has
+        both = jnp.sum(there[left] & there[right], axis=1)
+        exists = _numerics.device_sum(both, options.get("axis_name")) > 0
+    total = emb.mean_where(values, exists, None) if reduction == "mean" else jnp.sum(values, where=exists)
+    return total, measures
 
 
 Encode = Callable[[Any], jax.Array]

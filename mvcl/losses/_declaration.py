@@ -122,7 +122,7 @@ def declare(*, made: Callable[..., Any] | None = None, **properties: Any) -> Cal
     """
 
     def record(function: Function) -> Function:
-        function = _with_shared(function)
+        function = _called(function, properties.get("operands"))
         parameters = inspect.signature(function).parameters
         shown: dict[str, Any] = {name: True for name in _SHARED if name in parameters}
         if _QUEUE in parameters:
@@ -136,41 +136,35 @@ def declare(*, made: Callable[..., Any] | None = None, **properties: Any) -> Cal
         function.__dict__["mvcl_takes"] = Takes(**shown, options=options)
         if made is not None:
             made.__dict__.update(mvcl_takes=function.__dict__["mvcl_takes"], mvcl_made_by=function)
-            return function
-        return _of_two(function) if shown.get("operands") in (Operands.PAIR, Operands.GROUPS) else function
+        return function
 
     return record
 
 
-def _of_two(function: Function) -> Function:
-    """A function of two arrays whose call with one says how views are compared."""
-    first, second = list(inspect.signature(function).parameters)[:2]
+def _called(function: Function, operands: Operands | None) -> Function:
+    """The function with its `**shared: Unpack[...]` written out: in its signature, and, with defaults, in its calls.
 
-    @functools.wraps(function)
-    def checked(*arrays: Any, **options: Any) -> Any:
-        if len(arrays) == 1 and second not in options:
-            named = name(function)
-            pairs = function.__dict__["mvcl_takes"].operands is Operands.PAIR
-            call = f"losses.all_pairs(losses.{named})(z)" if pairs else f"losses.{named}(z[:1], z[1:])"
-            raise ValueError(f"{named} compares {first} and {second}; for views z (k, n, d): {call}")
-        return function(*arrays, **options)
-
-    return checked  # type: ignore[return-value]
-
-
-def _with_shared(function: Function) -> Function:
-    """The function with its `**shared: Unpack[...]` written out: in its signature, and, with defaults, in its calls."""
-    signature = inspect.signature(function)
+    Of a function of two arrays a call with one says how views are compared.
+    """
+    signature, two = inspect.signature(function), operands in (Operands.PAIR, Operands.GROUPS)
     *own, last = signature.parameters.values()
-    if typing.get_origin(last.annotation) is not typing.Unpack:
+    shared = typing.get_origin(last.annotation) is typing.Unpack
+    if not (shared or two):
         return function
-    for name, kind in typing.get_type_hints(*typing.get_args(last.annotation)).items():
-        default = True if name == "normalize" else None
-        own.append(inspect.Parameter(name, last.KEYWORD_ONLY, default=default, annotation=kind))
+    hints = typing.get_type_hints(*typing.get_args(last.annotation)) if shared else {}
+    for option, kind in hints.items():
+        default = True if option == "normalize" else None
+        own.append(inspect.Parameter(option, last.KEYWORD_ONLY, default=default, annotation=kind))
+    own += [] if shared else [last]
     signature = signature.replace(parameters=own)
 
     @functools.wraps(function)
     def objective(*arguments: Any, **options: Any) -> Any:
+        if two and len(arguments) == 1 and own[1].name not in options:
+            first, second, named = own[0].name, own[1].name, name(function)
+            pairs = operands is Operands.PAIR
+            call = f"losses.all_pairs(losses.{named})(z)" if pairs else f"losses.{named}(z[:1], z[1:])"
+            raise ValueError(f"{named} compares {first} and {second}; for views z (k, n, d): {call}")
         try:
             given = signature.bind(*arguments, **options)
         except TypeError as error:

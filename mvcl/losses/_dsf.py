@@ -89,13 +89,14 @@ def _similarities(
     """(1, n, d + 1) vectors, x with a queue, such that <x_i, y_j> + alone_i = -D(i || j) / temperature; alone, (n,); R
     and κ, (2, n); which groups exist, (2, n)."""
     given = SimpleNamespace(**options)
-    q, k = groups(queries, keys, given.axis_name)
-    d = q.shape[2]
-    kind = _checked(given, q.shape)
-    e = emb.embedded(jnp.concatenate([q, k]), given.normalize, given.mask, given.axis_name, given.block_size)
+    z, m = groups(queries, keys, given.axis_name)
+    d, kind = z.shape[2], given.divergence
+    if d < 2:
+        raise ValueError(f"queries must have d >= 2 features, got {jnp.shape(queries)}")
+    e = emb.embedded(z, given.normalize, given.mask, given.axis_name, given.block_size)
     scale, by_d = given.resultant_scale, given.normalize_concentration
     t = _checks.scalar("temperature", given.temperature, e.z.dtype, positive=True)
-    means, exists = emb.group_means(e, q.shape[0])
+    means, exists = emb.group_means(e, m)
     direction, resultant, kappa = of_means(means, scale, by_d)
     order = d / 2 - 1
     estimate = given.mean_resultant == "estimate"
@@ -107,11 +108,10 @@ def _similarities(
 
     def alone_of(a: jax.Array, c: jax.Array) -> tuple[jax.Array, jax.Array]:
         """What D has of the query alone, and of the key alone."""
-        series = log_series(order, c)
-        parts = a * c - series, series
         if kind == "symmetric":
             return a * c / 2, a * c / 2
-        return parts if kind == "forward" else parts[::-1]
+        series = log_series(order, c)
+        return (a * c - series, series) if kind == "forward" else (series, a * c - series)
 
     # A constant added to every similarity changes nothing; this one keeps them small.
     constant = alone_of(own(mean_resultant, mean_kappa), mean_kappa)[1]
@@ -146,20 +146,14 @@ def _similarities(
     return x, y, alone, resultant, kappa, exists
 
 
-def _checked(given: SimpleNamespace, shape: tuple[int, ...]) -> str:
-    """Raise for options out of their range; the divergence's name."""
-    if shape[2] < 2:
-        raise ValueError(f"queries must have d >= 2 features, got {shape}")
-    _checks.option("mean_resultant", given.mean_resultant, ("estimate", "exact"))
-    _checks.option("queue_concentration", given.queue_concentration, ("own", "batch_mean"))
-    if not given.in_batch_negatives and given.queue is None:
-        raise ValueError("queue must be given with in_batch_negatives=False, got None")
-    return _checks.option("divergence", given.divergence, ("forward", "reverse", "symmetric"))
-
-
 def _loss(queries: ArrayLike, keys: ArrayLike, options: dict[str, Any]) -> Measured:
     """The loss, and means over the batch: R, κ, the similarities -D / temperature of positives and of negatives, the
     temperature at which a cosine weighs what <μ_i, μ_j> does on average, and the deviation of log κ."""
+    _checks.option("divergence", options["divergence"], ("forward", "reverse", "symmetric"))
+    _checks.option("mean_resultant", options["mean_resultant"], ("estimate", "exact"))
+    _checks.option("queue_concentration", options["queue_concentration"], ("own", "batch_mean"))
+    if not options["in_batch_negatives"] and options["queue"] is None:
+        raise ValueError("queue must be given with in_batch_negatives=False, got None")
     x, y, alone, resultant, kappa, exists = _similarities(queries, keys, options)
     positive = jnp.sum(x.z * y.z, axis=-1)  # (1, n)
     left, right, axis = x.z[0], y.z[0], x.axis_name

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 from functools import partial, reduce
-from itertools import combinations
+from itertools import combinations, combinations_with_replacement, permutations
 from typing import Any
 
 import jax
@@ -96,9 +96,8 @@ def positives(v: Vectors, pairs: Pairs) -> tuple[jax.Array, jax.Array | None]:
 def same_instance(v: Vectors) -> jax.Array:
     """`(k, k, n)`: <z_li, z_mi>."""
     k = v.z.shape[0]
-    pairs = tuple((l, m) for l in range(k) for m in range(l, k))
-    place = {p: i for i, p in enumerate(pairs)}
-    index = [[place[min(l, m), max(l, m)] for m in range(k)] for l in range(k)]
+    pairs = tuple(combinations_with_replacement(range(k), 2))
+    index = [[pairs.index((min(l, m), max(l, m))) for m in range(k)] for l in range(k)]
     return positives(v, pairs)[0][np.asarray(index)]
 
 
@@ -108,45 +107,43 @@ def sides(pairs: Pairs) -> tuple[np.ndarray, np.ndarray]:
     return both[:, 0], both[:, 1]
 
 
-def queue_energy(s: Vectors, queue: Vectors) -> jax.Array:
-    """`(k, n)`: the log-sum-exp of each vector's similarities with its queue."""
-    return _lse.across(s, queue, tuple((l, 0) for l in range(s.z.shape[0])), columns=False)[0]
+def queue_energies(s: Vectors) -> tuple[jax.Array, ...]:
+    """The log-sum-exp `(k, n)` of each vector's similarities with its queue, or nothing without a queue."""
+    if s.queue is None:
+        return ()
+    return (_lse.across(s, s.queue, tuple((l, 0) for l in range(s.z.shape[0])), columns=False)[0],)
 
 
 def with_queue(s: Vectors, *energies: jax.Array) -> jax.Array:
     """`(k, n)` log-sum-exps over disjoint sets, joined with that over the queue where there is one."""
-    if s.queue is not None:
-        energies = (*energies, queue_energy(s, s.queue))
-    return lse_union(*energies)
+    return lse_union(*energies, *queue_energies(s))
 
 
 def against_other_views(s: Vectors, *, diagonal: bool = True) -> jax.Array:
     """`(k, k-1, n)`: LSE_j s(z_li, z_mj), by other view m. Each of the k(k-1)/2 blocks of two views serves both."""
-    k = s.z.shape[0]
-    return _by_other_view(*_lse.across(s, s, tuple(combinations(range(k), 2)), diagonal=diagonal), k)
+    k, n, _ = s.z.shape
+    rows, _ = pair_energies(s, tuple(permutations(range(k), 2)), diagonal=diagonal)
+    return rows.reshape(k, k - 1, n)
 
 
 def other_views_of_instance(s: Vectors) -> jax.Array:
     """`(k, k-1, n)`: s(z_li, z_mi), by other view m; -inf where one of the two is not there."""
     k = s.z.shape[0]
-    same, exists = positives(s, tuple(combinations(range(k), 2)))
+    pairs = tuple(combinations(range(k), 2))
+    same, exists = positives(s, pairs)
     if exists is not None:
         same = jnp.where(exists, same, -jnp.inf)
-    return _by_other_view(same, same, k)
-
-
-def _by_other_view(rows: jax.Array, columns: jax.Array, k: int) -> jax.Array:
-    """`(k, k-1, n)`: of view l and each other view, from blocks (l, m), l < m."""
-    place = {pair: i for i, pair in enumerate(combinations(range(k), 2))}
-    place |= {(m, l): i + len(place) for (l, m), i in place.items()}
-    index = [[place[l, m] for m in range(k) if m != l] for l in range(k)]
-    return jnp.concatenate([rows, columns])[np.asarray(index)]
+    index = [[pairs.index((min(l, m), max(l, m))) for m in range(k) if m != l] for l in range(k)]
+    return same[np.asarray(index)]
 
 
 def mean_where(
     a: jax.Array, where: jax.Array | None, axis_name: str | None, axis: int | tuple[int, ...] | None = None
 ) -> jax.Array:
-    """Mean over the entries where `where` is True, on all devices of `axis_name`; zero if there are none."""
+    """Mean over the entries where `where` is True, on all devices of `axis_name`; zero if there are none.
+
+    Where it is a number, an entry is the sum of so many.
+    """
     if where is None:
         mean = jnp.mean(a, axis=axis)
         return mean if axis_name is None else lax.pmean(mean, axis_name)
@@ -246,12 +243,7 @@ def mean_terms(terms: Terms, axis_name: str | None, weights: jax.Array | None = 
             if counts is not None:  # the weight of what does not exist is not read either
                 values, factors = jnp.where(counts > 0, values, 0), jnp.where(counts > 0, factors, 0)
             values = values * factors
-        if counts is None or counts.dtype == jnp.bool_:
-            means.append(mean_where(values, counts, axis_name, axis=axes))
-            continue
-        sums = jnp.sum(jnp.where(counts > 0, values, 0), axis=axes), jnp.sum(counts, axis=axes)
-        total, number = sums if axis_name is None else lax.psum(sums, axis_name)
-        means.append(total / jnp.maximum(number, 1))
+        means.append(mean_where(values, counts, axis_name, axis=axes))
     return reduce(jnp.add, means)
 
 

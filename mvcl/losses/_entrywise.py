@@ -49,11 +49,7 @@ def byol(x: ArrayLike, y: ArrayLike, **shared: Unpack[OfUnitRows]) -> jax.Array:
 
 def _sigmoid_energy(e: Vectors, pairs: Pairs, slope: jax.Array, shift: jax.Array) -> jax.Array:
     """`(pairs, n)`: -Σ log σ(-(scale <z_li, v> + bias)) over the other v of view m, and of the queue."""
-
-    def entry(inner: jax.Array, same: jax.Array, slope: jax.Array, shift: jax.Array) -> jax.Array:
-        return jnp.where(same, 0, jax.nn.softplus(slope * inner + shift))
-
-    return _sum_over(entry, e, pairs, slope, shift)
+    return _sum_over(lambda inner, a, b: jax.nn.softplus(a * inner + b), e, pairs, slope, shift)
 
 
 def _siglip_terms(e: Vectors, pairs: Pairs, *, scale: ArrayLike, bias: ArrayLike) -> emb.Terms:
@@ -131,7 +127,7 @@ def poly_siglip(
 def _spectral_terms(e: Vectors, pairs: Pairs, *, radius: ArrayLike | None) -> emb.Terms:
     e = _clipped(e, radius)
     (left, right), keep = emb.sides(pairs), e.keep
-    squares = _sum_over(lambda inner, same: jnp.where(same, 0, inner * inner), e, pairs)
+    squares = _sum_over(lambda inner: inner * inner, e, pairs)
     # By anchor: how many other instances the second view has.
     count = jnp.broadcast_to(emb.counts(e)[right][:, None], squares.shape)
     count = count - 1 if keep is None else jnp.where(keep[left], count - keep[right].astype(e.z.dtype), 0)
@@ -176,7 +172,7 @@ def spectral(x: ArrayLike, y: ArrayLike, radius: float | None = None, **shared: 
 
 
 def _sum_over(entry: Callable[..., jax.Array], e: Vectors, pairs: Pairs, *parameters: jax.Array) -> jax.Array:
-    """`(pairs, n)`: Σ entry(<z_li, v>, is v z_mi?, *parameters) over the v of view m that are there, and of the queue.
+    """`(pairs, n)`: Σ entry(<z_li, v>, *parameters) over the v of view m but z_mi that are there, and of the queue.
 
     Zero where z_li is not there. Blocks are computed again in the backward pass; `entry` must not close over what is
     differentiated.
@@ -194,7 +190,8 @@ def _sum_over(entry: Callable[..., jax.Array], e: Vectors, pairs: Pairs, *parame
         *given: jax.Array,
     ) -> jax.Array:
         inner = _numerics.inner("id,jd->ij", vectors, y[r])
-        values = entry(inner, places[:, None] == jnp.arange(y.shape[1])[None, :], *given)
+        same = places[:, None] == jnp.arange(y.shape[1])[None, :]
+        values = jnp.where(same, 0, entry(inner, *given))
         return (values if keep is None else jnp.where(keep[r][None, :], values, 0)).sum(1)
 
     def sums(y: jax.Array, keep: jax.Array | None, right: np.ndarray, first: jax.Array) -> jax.Array:

@@ -81,8 +81,7 @@ def multi_view_contrast(
         s = emb.scaled(e, temperature)
         same = emb.other_views_of_instance(s)
         across = [emb.against_other_views(s, diagonal=own)] if outside else []
-        rest = [_lse.within(s)] if inside else []
-        rest += [] if s.queue is None else [emb.queue_energy(s, s.queue)]
+        rest = [*([_lse.within(s)] if inside else []), *emb.queue_energies(s)]
     elif callable(kernel):
         default = takes(multi_view_contrast).options["temperature"]
         logs = _critics.checked(_log_kernel(kernel), temperature, default, "kernel")

@@ -84,8 +84,7 @@ def mean_log_likelihood(
     if callable(rho):
         terms = _critics.of_others(rho, log_likelihood, None if mask is None else exists)
     else:
-        exist = jnp.broadcast_to(exists, log_likelihood.shape)
-        terms = _numerics.log_power_mean(log_likelihood, rho, 1, exist)
+        terms = _numerics.log_power_mean(log_likelihood, rho, 1, exists)
     return -emb.mean_where(terms, None if mask is None else exists.any(1), axis_name)
 
 
@@ -141,5 +140,5 @@ def sufficient_statistics(
     short = e.projected and (normalize_rest or aggregation is None)
     q = emb.scaled(dataclasses.replace(q, projected=short), temperature)
     positive = jnp.sum(s.z * q.z, axis=-1)  # (k, n)
-    others = _lse.against_all(s, q)
-    return emb.mean_where(emb.with_queue(s, positive, others) - positive, exists, e.axis_name)
+    energy = emb.with_queue(s, positive, _lse.against_all(s, q))
+    return emb.mean_where(energy - positive, exists, e.axis_name)

@@ -96,8 +96,7 @@ def m3g(
     Returns:
       Scalar, float32 or wider. For coinciding vectors, which make every matching as good, (k-1) ε log n.
     """
-    options = locals()  # every argument, by name
-    return _gap(options.pop("z"), options)[0]
+    return _measured(**locals())[0]  # every argument, by name
 
 
 def _measured_pair(x: ArrayLike, y: ArrayLike, **options: Any) -> Measured:
@@ -159,8 +158,7 @@ def m3g_pair(
     Returns:
       Scalar, float32 or wider. For coinciding vectors ε log n.
     """
-    options = locals()  # every argument, by name
-    return m3g(_checks.pair(options.pop("x"), options.pop("y"), axis_name), **options)
+    return _measured_pair(**locals())[0]  # every argument, by name
 
 
 def _gap(

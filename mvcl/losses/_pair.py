@@ -21,16 +21,16 @@ def _info_nce_terms(
     e: Vectors, pairs: Pairs, *, temperature: ArrayLike, symmetric: bool, in_batch_negatives: bool
 ) -> emb.Terms:
     s = emb.scaled(e, temperature)
-    (left, right), extra = emb.sides(pairs), None if s.queue is None else emb.queue_energy(s, s.queue)
+    (left, right), extra = emb.sides(pairs), emb.queue_energies(s)
     positive, exists = emb.positives(s, pairs)
-    if not in_batch_negatives:
-        if extra is None:
-            raise ValueError("extra_negatives must be given with in_batch_negatives=False, got None")
-        forward, backward = lse_union(positive, extra[left]), lse_union(positive, extra[right])
-    else:
+    if not (in_batch_negatives or extra):
+        raise ValueError("extra_negatives must be given with in_batch_negatives=False, got None")
+    forward = backward = positive
+    if in_batch_negatives:
         forward, backward = emb.pair_energies(s, pairs, backward=symmetric)
-        if extra is not None:
-            forward, backward = lse_union(forward, extra[left]), lse_union(backward, extra[right])
+    forward, backward = (
+        lse_union(own, *(a[side] for a in extra)) for own, side in ((forward, left), (backward, right))
+    )
     negative = (forward + backward) / 2 if symmetric else forward
     return ((negative - positive, exists),)
 

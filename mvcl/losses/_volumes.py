@@ -230,7 +230,7 @@ def _line_sums(
     # About as many (n, m) arrays are kept as there are columns.
     block = _lse.block_rows(len(columns), n, m, e.block_size)
     if block is None:
-        matrix, here = _logits(entry, rows, columns, shared), _here(of_rows, of_columns)
+        matrix, here = entry[1](entry[0](rows, columns), *shared), _here(of_rows, of_columns)
         half = 0.5 * (bound or -jnp.min(jnp.where(here, _numerics.constant(matrix), 0)))
         found = either(*shift(half, like), _of_matrix, matrix, here)
     else:
@@ -241,10 +241,6 @@ def _line_sums(
         return found
     sums = lax.dynamic_slice_in_dim(_numerics.vary_as(lax.psum(found[3], axis), like), first, n)
     return found[0], _lse.over_devices(found[1], axis, n), found[2], sums
-
-
-def _logits(entry: Entry, rows: Arrays, columns: Arrays, shared: Arrays) -> jax.Array:
-    return entry[1](entry[0](rows, columns), *shared)
 
 
 def _here(of_rows: Arrays, of_columns: Arrays) -> jax.Array:
@@ -272,7 +268,7 @@ def _streamed(
     def of_block(
         some: Arrays, of_rows: Arrays, columns: Arrays, of_columns: Arrays, shared: Arrays
     ) -> Arrays:
-        return _of_matrix(fixed, _logits(entry, some, columns, shared), _here(of_rows, of_columns))
+        return _of_matrix(fixed, entry[1](entry[0](some, columns), *shared), _here(of_rows, of_columns))
 
     def step(carry: Arrays, at: tuple[Arrays, Arrays]) -> tuple[Arrays, Arrays]:
         found: Arrays = emb.recomputed(of_block, *at, columns, of_columns, shared)

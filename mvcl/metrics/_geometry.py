@@ -85,9 +85,6 @@ def wasserstein_uniformity(x: ArrayLike) -> float:
     shape = (d - 1) / 2
     log_constant = -betaln(shape, shape) - (d - 2) * math.log(2)
 
-    def cumulated(c: np.ndarray) -> np.ndarray:
-        return betainc(shape, shape, (1 + c) / 2)
-
     def partial_mean(c: np.ndarray) -> np.ndarray:
         """∫_{-1}^c t p(t) dt"""
         return -np.exp(log_constant) * (1 - c * c) ** shape / (d - 1)
@@ -95,7 +92,7 @@ def wasserstein_uniformity(x: ArrayLike) -> float:
     levels, quantiles = _uniform_quantiles(len(cosines), shape)
     low, high = quantiles[:-1], quantiles[1:]
     split = np.clip(cosines, low, high)
-    share = np.clip(cumulated(split), levels[:-1], levels[1:])
+    share = np.clip(betainc(shape, shape, (1 + split) / 2), levels[:-1], levels[1:])
     below = cosines * (share - levels[:-1]) - (partial_mean(split) - partial_mean(low))
     above = partial_mean(high) - partial_mean(split) - cosines * (levels[1:] - share)
     return float(np.sum(below + above))

@@ -107,9 +107,8 @@ def info_nce_bound(scores: ArrayLike) -> jax.Array:
 
     For any score, any K >= 2, and X and Y of any kind, such as groups of views (`group_scores`): with r_i =
     K e^{F_ii} / Σ_j e^{F_ij}, I(X_i; Y_1...Y_K) = I(X; Y), and Donsker and Varadhan give I >= E[log r_i] - log E'[r_i],
-    E' with X_i independent of all Y. There Y_1...Y_K are exchangeable, so E'[r_i] = mean_j E'[K e^{F_ij} / Σ] = 1. What
-    is contrasted are whole groups; that Y's own views are correlated does not matter, as it does in
-    `printed_poly_view_bound`. van den Oord 2018; Poole 2019, Eq. 10.
+    E' with X_i independent of all Y. There Y_1...Y_K are exchangeable, so E'[r_i] = mean_j E'[K e^{F_ij} / Σ] = 1,
+    however correlated Y's own views are, unlike in `printed_poly_view_bound`. van den Oord 2018; Poole 2019, Eq. 10.
 
     Args:
       scores: (..., K, K) floating: F_ij of X_i and Y_j.

@@ -44,10 +44,8 @@ def weighted_knn(
     Returns:
       (m,) int32 labels; the lowest of classes with equal votes. A zero vector has cosine 0 with every vector.
     """
-    train = _checks.array("train_features", train_features, "n d")
-    test = _checks.array("test_features", test_features, "m d")
-    for name, features in (("train_features", train), ("test_features", test)):
-        _checks.finite(name, features)
+    train = _checks.finite("train_features", _checks.array("train_features", train_features, "n d"))
+    test = _checks.finite("test_features", _checks.array("test_features", test_features, "m d"))
     labels = jnp.asarray(train_labels)
     if train.shape[1] != test.shape[1]:
         what = f"test_features must be {train.shape[1]} wide, as train_features"

@@ -132,11 +132,9 @@ class ResNet:
 
 def _stretches(length: int, count: int) -> np.ndarray:
     """(length, count) weights that average positions over `count` stretches, as PyTorch's AdaptiveAvgPool1d."""
-    weights = np.zeros((length, count), np.float32)
-    for i in range(count):
-        first, last = i * length // count, -((i + 1) * length // -count)
-        weights[first:last, i] = 1 / (last - first)
-    return weights
+    at, stretch = np.arange(length)[:, None], np.arange(count)
+    inside = (stretch * length // count <= at) & (at < -((stretch + 1) * length // -count))
+    return (inside / inside.sum(0)).astype(np.float32)
 
 
 class _EegBlock(nnx.Module):
@@ -159,7 +157,7 @@ class _EegBlock(nnx.Module):
 class EegConvEncoder(nnx.Module):
     """One channel (n, time) or (n, time, 1) -> (n, features) float32. Samples that are NaN count as 0."""
 
-    def __init__(self, config: "EegConv", time: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
+    def __init__(self, config: "EegConv", *, dtype: DTypeLike, rngs: nnx.Rngs):
         self.dtype = dtype
         self.features = config.out * config.stretches
         self.stretches = config.stretches
@@ -179,20 +177,12 @@ class EegConvEncoder(nnx.Module):
         return pooled.reshape(x.shape[0], self.features)
 
 
-def positions(time: int) -> int:
-    """Number of positions after the six blocks for `time` samples: 33 for 3000."""
-    for size in _SIZES:
-        time = (time + 2 * (size // 2) - size) // size + 1
-    return time
-
-
 @dataclass(frozen=True)
 class EegConv:
     """Six strided convolutions and a pointwise read-out over one EEG channel, shared by all channels.
 
-    Kernel and stride are 3, then five times 2, each padded by half a kernel, so that 30 s at 100 Hz become 33
-    positions; as in the released code (github.com/theabrusch/Multiview_TS_SSL). The last block has `out` channels, a
-    linear layer is applied to each position, and the positions are averaged. 566,016 parameters by default.
+    Kernel and stride are 3, then five times 2, each padded by half a kernel; 30 s at 100 Hz become 33 positions, which
+    are averaged. As in the released code (github.com/theabrusch/Multiview_TS_SSL). 566,016 parameters by default.
     """
 
     channels: int = 256
@@ -222,8 +212,10 @@ class EegConv:
         if len(input_shape) not in (1, 2) or min(input_shape) < 1 or tuple(input_shape[1:]) not in ((), (1,)):
             what = f"(time,) or (time, 1), one channel per view; got {tuple(input_shape)}"
             raise ValueError(f"input_shape of EegConv must be {what}")
-        time = input_shape[0]
-        if (most := positions(time)) < self.stretches:
-            what = f"at most the {most} positions of {time} samples"
+        positions = input_shape[0]
+        for size in _SIZES:
+            positions = (positions + 2 * (size // 2) - size) // size + 1
+        if positions < self.stretches:
+            what = f"at most the {positions} positions of {input_shape[0]} samples"
             raise ValueError(f"stretches must be {what}; got {self.stretches}")
-        return EegConvEncoder(self, time, dtype=dtype, rngs=rngs)
+        return EegConvEncoder(self, dtype=dtype, rngs=rngs)

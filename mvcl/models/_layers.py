@@ -1,8 +1,8 @@
 """Layers that networks share, perceptrons and projection heads of them, and a small convolutional network."""
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
@@ -71,11 +71,9 @@ def check(config: Any, image_shape: Sequence[int] | None = None) -> None:
         raise ValueError(f"input_shape of {type(config).__name__} must be {what}")
 
 
-@contextmanager
-def xla_convolutions() -> Iterator[None]:
+def xla_convolutions() -> AbstractContextManager[None]:
     """Trace convolutions as on an accelerator, so that XLA counts their FLOPs; of a loop it counts one turn."""
-    with _remat.setting(_PATCHES, False):
-        yield
+    return _remat.setting(_PATCHES, False)
 
 
 def convolve(
@@ -174,9 +172,8 @@ class DropoutCount(nnx.Variable):
 class Dropout(nnx.Module):
     """nnx.Dropout with the number of its next mask as its only state.
 
-    Mask number c is drawn with the key of seed c, and every call in train mode increments the number. It is an array,
-    neither a parameter nor a batch statistic. Methods carry it in their statistics, so it is checkpointed and a
-    resumed run repeats the masks.
+    Mask number c is drawn with the key of seed c, and every call in train mode increments the number. Methods carry it
+    in their statistics, so it is checkpointed and a resumed run repeats the masks.
     """
 
     def __init__(self, rate: float, *, broadcast_dims: Sequence[int] = (), rngs: nnx.Rngs):
@@ -202,10 +199,7 @@ def advance_dropout(module: nnx.Module) -> None:
 
 
 def eval_view(module: M) -> M:
-    """A view of the module in evaluation mode: fixed running statistics, no dropout.
-
-    Shares every variable with `module`, so it uses the trained values.
-    """
+    """A view of the module in evaluation mode: fixed running statistics, no dropout; it shares every variable."""
     return nnx.view(module, use_running_average=True, deterministic=True, raise_if_not_found=False)
 
 
@@ -349,8 +343,7 @@ class ConvNet:
     """Normalisation. batch: with statistics of the global batch; group: without batch statistics, as microbatches
     require."""
     batch_groups: int = 1
-    """Groups of views, every batch_groups-th, that have their own batch statistics, as in `ResNet`; 1: the global
-    batch."""
+    """As in `ResNet`: groups of views, every batch_groups-th, with batch statistics of their own."""
 
     def build(self, input_shape: Sequence[int], *, dtype: DTypeLike, rngs: nnx.Rngs) -> ConvNetEncoder:
         check(self, input_shape)

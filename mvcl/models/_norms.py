@@ -1,8 +1,7 @@
 """Normalisations, and the rows of a padded batch that their statistics count."""
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any
 
@@ -22,11 +21,9 @@ RUNNING_DECAY = 0.9
 _COUNTED: ContextVar[tuple[int, int] | None] = ContextVar("counted", default=None)
 
 
-@contextmanager
-def counted(examples: int, rows: int) -> Iterator[None]:
+def counted(examples: int, rows: int) -> AbstractContextManager[None]:
     """Context in which batch statistics are of the first so many examples of a batch of `rows`."""
-    with _remat.setting(_COUNTED, (examples, rows)):
-        yield
+    return _remat.setting(_COUNTED, (examples, rows))
 
 
 class BatchNorm(nnx.BatchNorm):

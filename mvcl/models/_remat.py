@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from operator import call
 from typing import Any, Literal, TypeVar
 
 import jax
@@ -42,10 +43,6 @@ def rematerialised(policy: Remat) -> Iterator[None]:
     if policy != "none" and not seen:
         what = "train.remat must be none for an encoder that does not pass its blocks to models.in_turn"
         raise NoBlocks(f"{what}, got {policy}; ResNet, ConvNet, ViT, EegConv and Transformer do")
-
-
-def call(block: Any, x: jax.Array, *more: Any) -> jax.Array:
-    return block(x, *more)
 
 
 def in_turn(

@@ -1,8 +1,8 @@
 """Transformers: of images (Dosovitskiy 2021), under timm's parameter names, and of padded sequences."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
@@ -67,11 +67,9 @@ class Frozen(nnx.Variable):
 _STAND_IN: ContextVar[Callable[..., jax.Array] | None] = ContextVar("attention", default=None)
 
 
-@contextmanager
-def attention_by(function: Callable[..., jax.Array]) -> Iterator[None]:
+def attention_by(function: Callable[..., jax.Array]) -> AbstractContextManager[None]:
     """Trace attention in bfloat16, which an accelerator may fuse, as this function of queries, keys and values."""
-    with _remat.setting(_STAND_IN, function):
-        yield
+    return _remat.setting(_STAND_IN, function)
 
 
 def attend(
@@ -167,8 +165,8 @@ def _summary(blocks: Sequence[Block], x: jax.Array, *there: jax.Array) -> jax.Ar
 class ViTEncoder(nnx.Module):
     """Images (n, height, width, channels) -> the normalised class token, (n, features) float32."""
 
-    def __init__(self, config: "ViT", shape: tuple[int, int, int], *, dtype: DTypeLike, rngs: nnx.Rngs):
-        (rows, columns), channels = _grid(config.patch, *shape[:2], "the image"), shape[2]
+    def __init__(self, config: "ViT", shape: Sequence[int], *, dtype: DTypeLike, rngs: nnx.Rngs):
+        (rows, columns), channels = _grid(config.patch, shape[0], shape[1], "the image"), shape[2]
         of_token, of_patches, of_linear = _INITIALIZERS[config.init]
         self.dtype = dtype
         self.features = config.width
@@ -193,17 +191,13 @@ class ViTEncoder(nnx.Module):
         self.norm = _norms.norm("layer", config.width, rngs=rngs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        positions = self._positions(*x.shape[1:3])
+        grid = _grid(self.patch, x.shape[1], x.shape[2], "every view")
         x = self.patch_embed.proj(x).reshape(x.shape[0], -1, self.features)
         class_token = jnp.broadcast_to(self.cls_token[...], (x.shape[0], 1, self.features))
         x = jnp.concatenate([class_token.astype(self.dtype), x], axis=1)
-        x = x + positions.astype(self.dtype)
+        x = x + resized(self.pos_embed[...], self.grid, grid).astype(self.dtype)
         x = self.norm_pre(x) if hasattr(self, "norm_pre") else x
         return self.norm(_summary(self.blocks, x))
-
-    def _positions(self, height: int, width: int) -> jax.Array:
-        """(1, 1 + tokens, width): the positions, those of the patches interpolated to the grid of the image."""
-        return resized(self.pos_embed[...], self.grid, _grid(self.patch, height, width, "every view"))
 
 
 @dataclass(frozen=True)
@@ -241,10 +235,9 @@ class ViT:
 
     def build(self, input_shape: Sequence[int], *, dtype: DTypeLike, rngs: nnx.Rngs) -> ViTEncoder:
         _layers.check(self, input_shape)
-        height, width, channels = input_shape
         if self.positions == "sincos" and self.width % 4:
             raise ValueError(f"width must be a multiple of 4 with positions sincos; got {self.width}")
-        return ViTEncoder(self, (height, width, channels), dtype=dtype, rngs=rngs)
+        return ViTEncoder(self, input_shape, dtype=dtype, rngs=rngs)
 
 
 class TransformerEncoder(nnx.Module):
@@ -299,5 +292,4 @@ class Transformer:
         _layers.check(self)
         if len(input_shape) != 2 or min(input_shape) < 1:
             raise ValueError(f"input_shape of Transformer must be (time, d); got {tuple(input_shape)}")
-        time, inputs = input_shape
-        return TransformerEncoder(self, time, inputs, dtype=dtype, rngs=rngs)
+        return TransformerEncoder(self, *input_shape, dtype=dtype, rngs=rngs)

@@ -19,7 +19,6 @@ IMAGES = "The images of the views"
 _EXAMPLES = 8  # rows of the grid of views
 _WIDTH, _MIN_WIDTH = 72, 24  # of a picture in the grid, pixels
 _RESULT = ["row", "column", "value", "deviation", "protocol", "better"]
-_GEOMETRY = {"step": int, "split": str, "examples": int}
 
 
 @dataclass
@@ -89,15 +88,11 @@ def is_locked(path: Path) -> bool:
 
     False where that cannot be told: of a file in a bucket, on a file system without locks, of a file of others.
     """
-    if _buckets.is_remote(path):
-        return False
     try:
         with open(path) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
+    except OSError as error:
+        return isinstance(error, BlockingIOError)
     return False
 
 
@@ -232,7 +227,8 @@ def _geometry(file: Path) -> dict[str, Any]:
         }
     if not outputs:
         raise ValueError("it has no outputs")
-    return {name: kind(content[name]) for name, kind in _GEOMETRY.items()} | {"outputs": outputs}
+    step, examples = int(content["step"]), int(content["examples"])
+    return {"step": step, "split": str(content["split"]), "examples": examples, "outputs": outputs}
 
 
 def _decomposition(file: Path) -> dict[str, Any]:

@@ -122,8 +122,8 @@ class Encoder:
         if not split.spec.given:  # few are a small batch; a row of a table is the same, whatever is beside it
             size = min(1 << (len(split) - 1).bit_length(), size)
         config = replace_at(run.config, ("evaluation", "batch_size"), size)
-        run = dataclasses.replace(run, config=config, splits={"given": split})
-        return _evaluate.encode_readable(run, state, data.Reading(0), splits=("given",))[0]["given"]
+        run = dataclasses.replace(run, config=config, splits={"given": split}, reading=data.Reading(0))
+        return _evaluate.encode_readable(run, state, splits=("given",))[0]["given"]
 
 
 def _of_files(files: dict[str, bytes]) -> Encoder:

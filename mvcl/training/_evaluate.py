@@ -34,24 +34,18 @@ Score = tuple[str, float]
 _FILE, _UNFINISHED = "evaluation.json", "evaluation.unfinished.json"
 
 
-def evaluate(
-    run: Run, state: _program.State, workdir: Path | None = None, reading: data.Reading | None = None
-) -> Table:
+def evaluate(run: Run, state: _program.State, workdir: Path | None = None) -> Table:
     """Evaluate the trained encoder, the untrained encoder and the raw input by the same protocol.
 
     With `workdir`, evaluation.json and embeddings.npz are written there, and an evaluation that was stopped goes on
-    with the rows that it has not finished. As many examples as `reading` allows are left out (default:
-    train.corrupt_limit).
+    with the rows that it has not finished. Up to train.corrupt_limit unreadable examples are left out.
     """
-    return evaluated(run, state, workdir, reading)[0]
+    return evaluated(run, state, workdir)[0]
 
 
-def evaluated(
-    run: Run, state: _program.State, workdir: Path | None, reading: data.Reading | None
-) -> tuple[Table, Score | None]:
+def evaluated(run: Run, state: _program.State, workdir: Path | None) -> tuple[Table, Score | None]:
     """`evaluate`, and the score of the state; None if the protocol has none."""
     protocol, step = run.config.evaluation, int(state["step"])
-    reading = data.Reading(run.config.train.corrupt_limit) if reading is None else reading
     folder = workdir if jax.process_index() == 0 else None
     table, score = (workdir and saved(run, workdir, step, _UNFINISHED)) or ({}, None)
 
@@ -62,9 +56,9 @@ def evaluated(
             _files.write_whole(folder / name, json.dumps(content, indent=2, default=dataclasses.asdict))
 
     if "trained encoder" not in table:
-        features, splits = encode_readable(run, state, reading, "trained encoder")
+        features, splits = encode_readable(run, state, "trained encoder")
         score = protocol.score(features, splits) if protocol.scored else None
-        crops = partial(augmented, run, state, reading)
+        crops = partial(augmented, run, state)
         table["trained encoder"] = protocol.measure_trained(features, splits, crops, folder)
         if folder is not None and features:
             last = protocol.splits(tuple(run.splits))[-1]
@@ -73,7 +67,7 @@ def evaluated(
         write(_UNFINISHED)
     for row in BASELINES if protocol.compared else ():
         if row not in table:
-            table[row] = baseline(run, row, reading)
+            table[row] = baseline(run, row)
             write(_UNFINISHED)
     warnings = protocol.warnings(table)
     for text in warnings:
@@ -84,22 +78,18 @@ def evaluated(
     return table, score
 
 
-def baseline(run: Run, row: str, reading: data.Reading | None = None) -> list[evaluation.Result]:
-    """The results of one of `BASELINES`; one, not measured, for raw inputs of over 8 GiB.
-
-    Unreadable examples are left out, as many as `reading` allows; by default the config's limit.
-    """
+def baseline(run: Run, row: str) -> list[evaluation.Result]:
+    """The results of one of `BASELINES`; one, not measured, for raw inputs of over 8 GiB."""
     protocol, spec = run.config.evaluation, run.outline.spec
-    reading = data.Reading(run.config.train.corrupt_limit) if reading is None else reading
     if row == "untrained encoder":
-        return protocol.measure(*encode_readable(run, run.program.init(), reading, row))
+        return protocol.measure(*encode_readable(run, run.program.init(), row))
     side = run.config.policies[0].image_size
     numbers = sum(map(math.prod, spec.view_shapes)) if spec.given else side * side * spec.channels
     size = 4 * numbers * sum(len(run.splits[name]) for name in protocol.splits(tuple(run.splits)))
     if size > _RAW_BYTES:
         why = f"not measured: the inputs of all splits need {size / 2**30:.0f} GiB as float32"
         return [evaluation.Result("accuracy", None, None, why)]
-    return protocol.measure_raw(*encode_readable(run, None, reading, row))
+    return protocol.measure_raw(*encode_readable(run, None, row))
 
 
 def saved(run: Run, workdir: Path, step: int, name: str = _FILE) -> tuple[Table, Score | None] | None:
@@ -122,17 +112,12 @@ def encode(
     run: Run, state: _program.State, splits: tuple[str, ...] | None = None
 ) -> tuple[Features, Features]:
     """Features and labels of splits; None encodes the splits that the evaluation needs."""
-    reading = data.Reading(run.config.train.corrupt_limit)
-    features, readable = encode_readable(run, state, reading, splits=splits)
+    features, readable = encode_readable(run, state, splits=splits)
     return features, {name: readable[name.removesuffix(", head")].labels for name in features}
 
 
 def encode_readable(
-    run: Run,
-    state: _program.State | None,
-    reading: data.Reading,
-    row: str = "encoder",
-    splits: tuple[str, ...] | None = None,
+    run: Run, state: _program.State | None, row: str = "encoder", splits: tuple[str, ...] | None = None
 ) -> tuple[Features, dict[str, data.Split]]:
     """Features of the readable examples of splits; and all splits, those restricted to these examples.
 
@@ -145,7 +130,7 @@ def encode_readable(
     for name in splits or ():
         check_split(run, name)
     for name in run.config.evaluation.splits(tuple(run.splits)) if splits is None else splits:
-        stream, options = in_order(run, name, f"{row}: encoding {name}", reading, crop=host_crop(run))
+        stream, options = in_order(run, name, f"{row}: encoding {name}", crop=host_crop(run))
         features[name], index = evaluation.encode(apply, stream, **options)
         if state is not None and (width := run.program.head):
             features[name], features[f"{name}, head"] = np.split(features[name], [-width], axis=1)
@@ -154,13 +139,7 @@ def encode_readable(
 
 
 def in_order(
-    run: Run,
-    name: str,
-    what: str,
-    reading: data.Reading,
-    *,
-    crop: data.Crop | None = None,
-    rows: np.ndarray | None = None,
+    run: Run, name: str, what: str, *, crop: data.Crop | None = None, rows: np.ndarray | None = None
 ) -> tuple[Iterator[dict[str, Any]], dict[str, Any]]:
     """This process's share of the readable examples of a split, or of some rows of it, in order and with progress; and
     size and sharding of the batches, for `evaluation.encode`. Errors are those of `train`."""
@@ -173,10 +152,10 @@ def in_order(
         process_index=jax.process_index(),
         process_count=jax.process_count(),
         crop=crop,
-        reading=reading,
+        reading=run.reading,
         rows=rows,
     )
-    watched = data.watched(stream, run.config.train.stall_seconds, reading)
+    watched = data.watched(stream, run.config.train.stall_seconds, run.reading)
     count = len(run.splits[name]) if rows is None else len(rows)
     options = {"batch_size": size, "sharding": run.program.batch_sharding if mesh.size > 1 else None}
     return _progress.track(watched, what, -(-count // size), f"batches of {size}"), options
@@ -201,7 +180,6 @@ def policy(config: Config, probe: evaluation.LinearProbe) -> augment.Policy:
 def augmented(
     run: Run,
     state: _program.State,
-    reading: data.Reading,
     split: str,
     *,
     probe: evaluation.LinearProbe,
@@ -233,9 +211,9 @@ def augmented(
         process_count=jax.process_count(),
         threads=run.config.train.threads,
         crop=host_crop(run, used, seed_of_views),
-        reading=reading,
+        reading=run.reading,
     )
-    watched = data.watched(stream, run.config.train.stall_seconds, reading)
+    watched = data.watched(stream, run.config.train.stall_seconds, run.reading)
     size = -(-min(batch_size, options.batch_size) // program.mesh.size) * program.mesh.size
     own, sharding = size // jax.process_count(), program.batch_sharding if program.mesh.size > 1 else None
     with contextlib.closing(watched):

@@ -10,7 +10,7 @@ import sys
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -121,13 +121,11 @@ def read_log(file: Path) -> list[dict[str, Any]]:
     """The rows of a log file; an incomplete last line and damaged ones are skipped."""
     rows = []
     for line in file.read_bytes().decode(errors="replace").splitlines() if file.is_file() else []:
-        try:
+        with suppress(ValueError, RecursionError):
             row = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        known = isinstance(row, dict) and type(row.get("step", 0)) is int
-        if known and isinstance(row.get("time", 0.0), (int, float)):
-            rows.append(row)
+            known = isinstance(row, dict) and type(row.get("step", 0)) is int
+            if known and isinstance(row.get("time", 0.0), (int, float)):
+                rows.append(row)
     return rows
 
 
@@ -222,10 +220,8 @@ class Checkpoints:
 
     def close(self) -> None:
         """Finish writing and close the folder."""
-        try:
+        with closing(self._manager):
             self.wait()
-        finally:
-            self._manager.close()
 
     def restore(self, like: State, step: int | None = None) -> tuple[State, dict[str, Any]] | None:
         """The newest readable state and its record, or None if there is no checkpoint.

@@ -66,16 +66,13 @@ def geometry(
     split: str | None = None,
     views: int | None = None,
     examples: int = 10_000,
-    reading: data.Reading | None = None,
 ) -> RunGeometry:
     """Embed each view of the examples of a split, at encoder and head, and measure the embeddings: `mvcl geometry`.
 
-    Given views have one embedding at a head that takes them together, as that of method supervised. `reading` has the
-    unreadable examples that may be left out; None: as many as train.corrupt_limit. `ValueError` if there is no such
-    split, no images to draw views of, or too few examples.
+    Given views have one embedding at a head that takes them together, as that of method supervised. `ValueError` if
+    there is no such split, no images to draw views of, or too few examples.
     """
     split = ("test", *run.config.evaluation.splits(tuple(run.splits)))[-1] if split is None else split
-    reading = data.Reading(run.config.train.corrupt_limit) if reading is None else reading
     _evaluate.check_split(run, split)
     config, used, k = run.config, run.splits[split], run.config.views.k if views is None else views
     for name, value, least in (("examples", examples, 2), ("views", k, 1)):
@@ -87,7 +84,7 @@ def geometry(
     names = used.spec.view_names or names if used.spec.given else names
     seed, outputs = config.evaluation.seed, {}
     rows = np.sort(np.random.default_rng(seed).permutation(len(used))[:examples])
-    found, index = of_views(run, state, split, k, OUTPUTS, reading, rows=rows)
+    found, index = of_views(run, state, split, k, OUTPUTS, rows=rows)
     for output, arrays in found.items():
         of: dict[str, Any] = {"names": (evaluation.TOGETHER,)}  # of a head that takes the views together
         if len(arrays) == len(names):
@@ -100,9 +97,9 @@ def geometry(
     return result
 
 
-def scores(run: Run, state: _program.State, reading: data.Reading) -> dict[str, float]:
+def scores(run: Run, state: _program.State) -> dict[str, float]:
     """`encoder_alignment`, `head_uniformity` and so on, of a part of the test split."""
-    numbers = geometry(run, state, examples=_EXAMPLES_IN_TRAINING, reading=reading).numbers()
+    numbers = geometry(run, state, examples=_EXAMPLES_IN_TRAINING).numbers()
     names = {f"{of}_{key}": f"{of}: {name}" for of in OUTPUTS for key, name in evaluation.LOGGED.items()}
     return {key: numbers[name] for key, name in names.items() if name in numbers}
 
@@ -123,17 +120,16 @@ def embed(
     """
     if views < 0:
         raise ValueError(f"--views must be at least 0, got {views}")
-    reading = data.Reading(run.config.train.corrupt_limit)
     if views:
         _evaluate.check_split(run, split)
         if run.splits[split].spec.given:
             raise ValueError(f"--views draws views of images, got the given views of split {split}; use 0")
         output = run.config.evaluation.features
-        by_output, rows = of_views(run, state, split, views, (output,), reading)
+        by_output, rows = of_views(run, state, split, views, (output,))
         by_view, readable = np.stack(by_output[output]), run.splits[split].only(rows)
         features = by_view.swapaxes(0, 1)
     else:
-        encoded, of_split = _evaluate.encode_readable(run, state, reading, splits=(split,))
+        encoded, of_split = _evaluate.encode_readable(run, state, splits=(split,))
         features, readable, by_view = encoded[split], of_split[split], encoded[split][None]
     with _progress.during("measuring the features"):
         measures: list[evaluation.Result] = []  # of one example there are none
@@ -156,7 +152,6 @@ def of_views(
     split: str,
     views: int,
     outputs: tuple[str, ...],
-    reading: data.Reading,
     *,
     rows: np.ndarray | None = None,
 ) -> tuple[dict[str, list[np.ndarray]], np.ndarray]:
@@ -193,7 +188,7 @@ def of_views(
         return jnp.concatenate(each(params, statistics, *inputs), axis=1)
 
     crop, what = host_crop(run, policies, seed), f"encoding the views of {split}"
-    stream, options = _evaluate.in_order(run, split, what, reading, crop=crop, rows=rows)
+    stream, options = _evaluate.in_order(run, split, what, crop=crop, rows=rows)
     batches = ({"inputs": (b["inputs"], b["index"]), "index": b["index"]} for b in stream)
     variables, first = _program.evaluated(state), next(batches)
     widths = [x.shape[1] for x in jax.eval_shape(each, *variables, *first["inputs"])]
@@ -228,6 +223,7 @@ def decompose(
     one view or draws its views from images, its data have no labels, or too few rows.
     """
     spec, protocol = run.outline.spec, run.config.evaluation
+    run = dataclasses.replace(run, reading=data.Reading(0))
     if not spec.given or len(spec.shapes) < 2:
         got = "views drawn from one image, which tell the same" if not spec.given else "one view"
         raise ValueError(f"mvcl decompose needs a run on at least 2 given views, such as tables; got {got}")
@@ -274,10 +270,10 @@ def _features(
 ) -> dict[tuple[str, ...], np.ndarray]:
     """(n, d) features of each view or, of a network that fuses them, of each subset of views; the raw views without a
     state."""
-    reading, learner = data.Reading(0), run.program.learner
+    learner = run.program.learner
     fuse, chosen = getattr(learner, "of_subsets", None), evaluation.subsets(names)[: len(names)]
     if state is not None and fuse is None:
-        found, _ = of_views(run, state, split, len(names), ("encoder",), reading, rows=rows)
+        found, _ = of_views(run, state, split, len(names), ("encoder",), rows=rows)
         if len(found["encoder"]) != len(names):
             raise ValueError(f"method {type(run.config.method).__name__} has no features of each view")
         return dict(zip(chosen, found["encoder"]))
@@ -293,6 +289,6 @@ def _features(
 
         apply = jax.tree_util.Partial(apply_fused, *_program.evaluated(state))
         widths = [learner.abstract.features] * len(chosen)
-    stream, options = _evaluate.in_order(run, split, f"{source}: encoding {split}", reading, rows=rows)
+    stream, options = _evaluate.in_order(run, split, f"{source}: encoding {split}", rows=rows)
     joint, _ = evaluation.encode(apply, stream, **options)
     return dict(zip(chosen, np.split(joint, np.cumsum(widths)[:-1], axis=1)))

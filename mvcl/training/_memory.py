@@ -10,16 +10,16 @@ size is known for any number of examples and of devices.
 
 import dataclasses
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
-from functools import partial
+from contextlib import suppress
 from typing import Any, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Literal, Primitive
-from jax.sharding import AbstractMesh, AxisType, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType
 
 from mvcl import data, losses, methods, models
 from mvcl.training import _config, _cost, _optimizers, _program, _sharding
@@ -178,13 +178,10 @@ def _read(values: list[int], leaves: dict[int, frozenset[int]]) -> Iterator[int]
 
 def _leaves(trace: Trace) -> dict[int, frozenset[int]]:
     """For each value the stored ones that it is computed from: of a stored value itself."""
-    needed, readers, last = set(trace.outputs), defaultdict[int, int](int), dict[int, int]()
-    for at, op in enumerate(trace.operations):
-        last |= dict.fromkeys(op.reads, at)
-        for value in op.reads:
-            readers[value] += 1
-        if op.name not in _CHEAP | _DEAR | _REDUCING:
-            needed.update(op.reads)
+    readers = Counter(value for op in trace.operations for value in op.reads)
+    last = {value: at for at, op in enumerate(trace.operations) for value in op.reads}
+    storing = (op.reads for op in trace.operations if op.name not in _CHEAP | _DEAR | _REDUCING)
+    needed = set(trace.outputs).union(*storing)
     spread = {v for op in trace.operations if op.name in ("broadcast_in_dim", "iota") for v in op.writes}
     leaves = {value: frozenset([value]) for value in trace.inputs}
     for at, op in enumerate(trace.operations):
@@ -249,16 +246,14 @@ class Model:
                 raise
 
     def _traced(self, rows: int, devices: int) -> Trace:
-        config, microbatch = self.config, self.config.train.microbatch
+        config = self.config
         views = dataclasses.replace(config.views, strategy="growing")
         train = dataclasses.replace(config.train, batch_size=rows)
         local = dataclasses.replace(config, views=views, train=train)
-        draw = partial(_program.drawn, () if self.outline.spec.given else config.policies)
-        one, cut = _program.make_mesh(_config.Mesh(data=1)), None
-        if microbatch is not None and microbatch < rows:
-            cut = _sharding.microbatches(microbatch, rows, one)
+        one = _program.make_mesh(_config.Mesh(data=1))
+        cut = _sharding.microbatches(config.train.microbatch, rows, one)
         objective = _objective(config, self.learner, devices)
-        step = _program.step_of(local, 1000, self.learner, self.rule, objective, draw, cut)
+        step = _program.step_of(local, 1000, self.learner, self.rule, objective, cut)
         counts = {"step": jax.ShapeDtypeStruct((), jnp.int32), "seed": jax.ShapeDtypeStruct((), jnp.uint32)}
         batch = _cost.batch_of(local, self.outline, rows)
         self.example = _bytes(batch) / rows
@@ -299,10 +294,9 @@ def models_of(config: Config, outline: data.Outline, platform: str = "gpu") -> d
 def fewest(model: Model, capacity: float) -> int | None:
     """The smallest power of 2 of devices of so many bytes on which a step runs; None if there is none."""
     sizes = (1 << power for power in range(MOST_DEVICES.bit_length()))
-    try:
+    with suppress(ValueError):  # the batch divides over no more devices
         return next((devices for devices in sizes if model.on(devices).total <= USABLE * capacity), None)
-    except ValueError:  # the batch divides over no more devices
-        return None
+    return None
 
 
 def memory_table(config: Config, devices: int) -> str:
@@ -341,33 +335,19 @@ def warning(run: Any) -> str:
 
 def _objective(config: Config, learner: methods.Learner, devices: int) -> methods.OfViews:
     """The objective of the rows of so many devices, as a function of those of one."""
-    takes = losses.takes(config.objective)
-    of_views = partial(
-        losses.of_views(config.objective, config.views.global_views), **learner.objective_options
-    )
-    if config.train.group is not None:
-        return _sharding.in_groups(of_views, takes, config.train.group)
-    mesh = AbstractMesh((devices,), ("data",), axis_types=(AxisType.Auto,))
+    takes, grouped = losses.takes(config.objective), config.train.group is not None
+    over = 1 if grouped or not takes.axis_name else devices
+    mesh = AbstractMesh((over,), ("data",), axis_types=(AxisType.Auto,))
+    of_views = _sharding.objective(config, learner, mesh)
 
-    def objective(z: jax.Array, /, **extra: Any) -> tuple[jax.Array, methods.Measures]:
-        places = {name: takes.axis_of_instances(name, x) for name, x in extra.items()}
-        extra = {name: _repeated(x, places[name], devices) for name, x in extra.items()}
-        z = _repeated(z, z.ndim - 2, devices)
-        if not takes.axis_name:
-            return of_views(z, **extra)
+    def repeated(x: jax.Array, axis: int | None) -> jax.Array:
+        return x if axis is None else jnp.concatenate([x] * devices, axis)
 
-        def local(z: jax.Array, extra: dict[str, jax.Array]) -> tuple[jax.Array, methods.Measures]:
-            return of_views(z, axis_name="data", **extra)
+    def of_all(z: jax.Array, /, **extra: Any) -> tuple[jax.Array, methods.Measures]:
+        extra = {name: repeated(x, takes.axis_of_instances(name, x)) for name, x in extra.items()}
+        return of_views(repeated(z, z.ndim - 2), **extra)
 
-        along = partial(_sharding.along, devices="data")
-        specs = along(z.ndim - 2), {name: along(axis) for name, axis in places.items()}
-        return jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=PartitionSpec())(z, extra)
-
-    return objective
-
-
-def _repeated(x: jax.Array, axis: int | None, devices: int) -> jax.Array:
-    return x if axis is None else jnp.concatenate([x] * devices, axis)
+    return of_views if grouped else of_all
 
 
 def _bytes(tree: Any, fsdp: int = 1) -> float:

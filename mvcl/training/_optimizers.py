@@ -209,14 +209,12 @@ def restart(rule: Rule, state: dict[str, Any], parts: tuple[str, ...]) -> dict[s
     def is_schedule(x: Any) -> bool:  # a state that has a count and no moments
         return getattr(x, "_fields", None) == ("count",)
 
-    def by_part(x: Any) -> bool:
-        return isinstance(x, optax.PartitionState)
-
     def renewed(new: Any, old: Any) -> Any:
-        if not by_part(old):
+        if not isinstance(old, optax.PartitionState):
             return old
         keep = partial(jax.tree.map, lambda n, o: o if is_schedule(o) else n, is_leaf=is_schedule)
         inner = {name: keep(new.inner_states[name], old.inner_states[name]) for name in parts}
         return old._replace(inner_states={**old.inner_states, **inner})
 
-    return state | {"opt": jax.tree.map(renewed, rule.init(state["params"]), state["opt"], is_leaf=by_part)}
+    by_part = partial(jax.tree.map, is_leaf=lambda x: isinstance(x, optax.PartitionState))
+    return state | {"opt": by_part(renewed, rule.init(state["params"]), state["opt"])}

@@ -110,10 +110,7 @@ def _built(config: Config, outline: data.Outline, mesh: Mesh) -> Program:
     parts = tuple(jax.eval_shape(learner.init, jax.random.key(0))[0]) if learner.restarts_parts else ()
     lengths = {"examples": n, "steps": steps, "steps_per_epoch": steps_per_epoch}
     rule, learning_rate = _optimizers.build(config.optimizer, **lengths, parts=parts)
-    takes = losses.takes(config.objective)
-    of_views = losses.of_views(config.objective, config.views.global_views)
-    of_views = partial(of_views, **learner.objective_options)
-    objective = _sharding.sharded(of_views, takes, mesh, train.group)
+    takes, objective = losses.takes(config.objective), _sharding.objective(config, learner, mesh)
 
     def init(seed: jax.Array) -> State:
         params, statistics = learner.init(jax.random.key(seed))
@@ -125,11 +122,9 @@ def _built(config: Config, outline: data.Outline, mesh: Mesh) -> Program:
         keyed = partial(objective, key=jax.random.key(seed)) if takes.key else objective
         return methods.chance_level(partial(learner.level, keyed), k, n, learner.dimension, seed)
 
-    draw = partial(drawn, () if spec.given else config.policies)
-    replicated, microbatches = NamedSharding(mesh, PartitionSpec()), None
-    if train.microbatch is not None and train.microbatch < rows:
-        microbatches = _sharding.microbatches(train.microbatch, rows, mesh)
-    step = step_of(config, steps, learner, rule, objective, draw, microbatches)
+    replicated = NamedSharding(mesh, PartitionSpec())
+    microbatches = _sharding.microbatches(train.microbatch, rows, mesh)
+    step = step_of(config, steps, learner, rule, objective, microbatches)
     apply, plain, head = features_of(config, spec, learner)
     state = jax.tree.map(partial(placed, mesh=mesh), jax.eval_shape(init, np.uint32(0)))
     sharding = jax.tree.map(lambda x: x.sharding, state)
@@ -148,7 +143,7 @@ def _built(config: Config, outline: data.Outline, mesh: Mesh) -> Program:
             out_shardings=(sharding, replicated),
             compiler_options=cpu_options(train.remat != "none") if platform == "cpu" else None,
         ),
-        views=jax.jit(draw),
+        views=jax.jit(partial(drawn, config.policies)),
         apply=apply,
         head=head,
         rows=plain,
@@ -180,8 +175,8 @@ def learner_of(config: Config, outline: data.Outline, platform: str) -> methods.
 
 
 def drawn(policies: tuple[augment.Policy, ...], seed: jax.Array, inputs: dict[str, Any]) -> Any:
-    """Views, by one policy each, of the images of a batch; or the given views, without policies."""
-    if not policies:
+    """The given views of a batch; or views of its images, by one policy each."""
+    if "views" in inputs:
         return inputs["views"]
     return augment.draw_views(policies, inputs["images"], seed, inputs["epoch"], inputs["index"])
 
@@ -192,7 +187,6 @@ def step_of(
     learner: methods.Learner,
     rule: optax.GradientTransformation,
     objective: methods.OfViews,
-    draw: Callable[[jax.Array, dict[str, Any]], Any],
     microbatches: methods.Microbatches | None,
 ) -> Callable[[State, Any], tuple[State, dict[str, jax.Array]]]:
     """(state, batch) -> (state after one update, values to log)."""
@@ -202,7 +196,7 @@ def step_of(
         rows = len(batch["index"])
         examples = rows if learner.last_batch else config.examples
         padded = examples if examples < rows else None
-        given = methods.Batch(batch, partial(draw, state["seed"]), microbatches, padded)
+        given = methods.Batch(batch, partial(drawn, config.policies, state["seed"]), microbatches, padded)
         keyed = partial(objective, key=key) if losses.takes(config.objective).key else objective
         counted = models.counted(examples, rows) if examples < rows else nullcontext()
         with counted, models.rematerialised(config.train.remat):

@@ -32,6 +32,8 @@ class Run:
     splits: Mapping[str, data.Split]
     outline: data.Outline
     program: _program.Program
+    reading: data.Reading
+    """What is being read, and the unreadable examples so far, of which train.corrupt_limit are left out."""
     weights: str | None = None
     """The file of its weights, with their names and a digest; None if it was trained."""
     kept: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -59,7 +61,7 @@ def prepare(config: Config, splits: Mapping[str, data.Split] | None = None) -> R
     elif splits.get("test") is split:
         config = replace_at(config, ("evaluation",), config.evaluation.without_test())
     config.evaluation.check(splits)
-    return Run(config, splits, outline, program)
+    return Run(config, splits, outline, program, data.Reading(config.train.corrupt_limit))
 
 
 def open_run(
@@ -147,7 +149,8 @@ def _without_data(config: Config, kept: Mapping[str, Any]) -> Run:
     outline = data.Outline(kept["examples"], kept["classes"], spec, kept["missing"])
     config = suited_to(config, outline)
     with _progress.during("building the model"):
-        return Run(config, {}, outline, _program.build(config, outline), kept=kept)
+        program = _program.build(config, outline)
+    return Run(config, {}, outline, program, data.Reading(config.train.corrupt_limit), kept=kept)
 
 
 def open_weights(config: Config, path: Path, prefix: str | None = None) -> tuple[Run, _program.State]:
@@ -217,12 +220,10 @@ def host_crop(run: Run, policies: Sequence[augment.Policy] | None = None, seed: 
     return lambda images, epoch, row: augment.host_crop(images, used, seed, epoch, row)
 
 
-def batches(
-    run: Run, first_step: int, reading: data.Reading | None = None, *, placed: bool = False
-) -> Generator[data.Batch, None, None]:
-    """The training batches of this process, from `first_step` on; closing the generator stops the readers. Without
-    `reading` every example must be readable. `placed`: over the devices of all processes, two batches ahead."""
-    config, reading = run.config, data.Reading() if reading is None else reading
+def batches(run: Run, first_step: int) -> Generator[data.Batch, None, None]:
+    """The training batches over the devices of all processes, from `first_step` on, two ahead; closing the generator
+    stops the readers."""
+    config = run.config
     stream = data.batches(
         run.splits["train"],
         batch_size=config.examples,
@@ -233,15 +234,15 @@ def batches(
         threads=config.train.threads,
         last_batch=run.program.learner.last_batch,
         crop=host_crop(run, config.policies, config.train.seed),
-        reading=reading,
+        reading=run.reading,
         multiple=run.program.mesh.size,
     )
-    if placed:  # by the reader's thread: the copy of a batch takes no time of the steps
-        stream = data.to_devices(stream, run.program.batch_sharding)
-    return data.watched(stream, config.train.stall_seconds, reading, ahead=2)
+    # By the reader's thread: the copy of a batch takes no time of the steps.
+    placed = data.to_devices(stream, run.program.batch_sharding)
+    return data.watched(placed, config.train.stall_seconds, run.reading, ahead=2)
 
 
-def save_views(run: Run, path: Path, reading: data.Reading, count: int = 8) -> None:
+def save_views(run: Run, path: Path, count: int = 8) -> None:
     """Write the first readable training images and their views of epoch 0 as .npz, unless the file is there.
 
     `views` is (m, k, side, side, C) uint8 with the side of the largest view; view v fills its first `sizes[v]` rows and
@@ -251,8 +252,8 @@ def save_views(run: Run, path: Path, reading: data.Reading, count: int = 8) -> N
     if split.spec.given or path.is_file():
         return
     crop = host_crop(run, policies, run.config.train.seed)
-    stream = data.in_order(split, "train", batch_size=1, crop=crop, reading=reading)
-    watched = data.watched(stream, run.config.train.stall_seconds, reading)
+    stream = data.in_order(split, "train", batch_size=1, crop=crop, reading=run.reading)
+    watched = data.watched(stream, run.config.train.stall_seconds, run.reading)
     with closing(watched), _progress.during("reading images for the report"):
         readable = list(islice((batch for batch in watched if len(batch["index"])), count))
     if not readable:
@@ -267,7 +268,7 @@ def save_views(run: Run, path: Path, reading: data.Reading, count: int = 8) -> N
     for v, (view, policy, size) in enumerate(zip(each, policies, sizes, strict=True)):
         views[:, v, :size, :size] = np.round(255 * np.clip(np.asarray(view) * policy.std + policy.mean, 0, 1))
     whole = host_crop(run)
-    shown = data.in_order(split, "train", batch_size=len(rows), crop=whole, reading=reading, rows=rows)
+    shown = data.in_order(split, "train", batch_size=len(rows), crop=whole, reading=run.reading, rows=rows)
     images = next(shown)["inputs"]
     images = images if images.dtype == np.uint8 else np.round(images * 255).astype(np.uint8)
     names = {"view_names": run.config.view_names, "class_names": split.class_names}

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from mvcl import _buckets, _files, _progress, data, metrics
-from mvcl.training import _cost, _evaluate, _folder
+from mvcl.training import _cost, _evaluate, _folder, _memory
 from mvcl.training._evaluate import Table
 from mvcl.training._folder import Checkpoints
 from mvcl.training._processes import Interrupted, Stop
@@ -30,7 +30,6 @@ _PAGES = Path("/proc/self/statm")  # the memory of this process, on Linux
 _PATIENCE = 5
 Page = Callable[[], Path] | None
 """Writes the page of a run and returns its path."""
-_GEOMETRY = "encoder_uniformity"  # in every row of the log with a geometry
 
 
 class Diverged(RuntimeError):
@@ -79,8 +78,6 @@ def full_speed(run: Run) -> float | None:
     peak = _cost.peak_flops(train.peak_tflops)
     if peak is None or (train.peak_tflops is None and train.precision == "float32"):
         return None
-    from mvcl.training import _memory
-
     train = dataclasses.replace(train, remat="none", microbatch=None)  # computing again is no use of a device
     config = dataclasses.replace(run.config, train=train)
     model = _memory.Model(config, run.outline, mesh.devices.flat[0].platform)
@@ -202,8 +199,8 @@ class Log:
 class Session:
     """One session of a run in `workdir`; it alone owns `state`, that after `step` steps.
 
-    `scores` is step -> score, higher is better; `reading` has the unreadable examples so far; process 0 has a `log`
-    from `begin` on; `files` are closed with the session.
+    `scores` is step -> score, higher is better; process 0 has a `log` from `begin` on; `files` are closed with the
+    session.
     """
 
     state: State
@@ -214,7 +211,7 @@ class Session:
     ) -> None:
         """Read the newest checkpoint of the folder that can be read, or begin."""
         config, program = run.config, run.program
-        self.run, self.workdir, self.clock, self.stop = run, workdir, clock, stop
+        self.workdir, self.clock, self.stop = workdir, clock, stop
         self.files, self._page = files, page
         self.scores = _folder.read_scores(workdir)
         self.checkpoints = Checkpoints(workdir / "checkpoints", config.checkpoint.keep, self.scores)
@@ -233,7 +230,8 @@ class Session:
             if config.train.initial is not None:
                 self.state = with_initial(run, self.state)
         self.step = int(record["step"])
-        self.reading = data.Reading(config.train.corrupt_limit, set(record["corrupt"]))
+        reading = data.Reading(config.train.corrupt_limit, set(record["corrupt"]))
+        self.run = dataclasses.replace(run, reading=reading)
         for later in [step for step in self.scores if step > self.step]:  # it will be trained again
             del self.scores[later]
 
@@ -272,7 +270,7 @@ class Session:
             due |= {"score"} if config.evaluation.scored else set()
         if train.geometry_every > 0 and step > 0 and step % max(1, measured) == 0:
             rows = _folder.read_log(self.workdir / _folder.LOG)
-            if not any(row.get("step") == step and _GEOMETRY in row for row in rows):
+            if not any(row.get("step") == step and "encoder_uniformity" in row for row in rows):
                 due.add("geometry")
         saved = step == program.steps or step % config.checkpoint.every_steps == 0
         return due | {"save"} if saved or due & {"score", "geometry"} else due
@@ -283,7 +281,7 @@ class Session:
             if self.log is not None:
                 self.log.upload()
                 self.clock.write(self.workdir / "time.json")
-            self.checkpoints.save(self.step, self.state, {"corrupt": sorted(self.reading.passed)})
+            self.checkpoints.save(self.step, self.state, {"corrupt": sorted(self.run.reading.passed)})
 
     def measure(self, due: set[str]) -> None:
         """Score this step, which is saved, and log its geometry, where they are due; a stop signal interrupts it."""
@@ -293,12 +291,12 @@ class Session:
             self.checkpoints.wait()  # a kill while it is measured must not cost a step
         with self.clock.phase("evaluating"), _progress.checked(self._check_stop):
             if "score" in due:
-                encoded = _evaluate.encode_readable(self.run, self.state, self.reading)
+                encoded = _evaluate.encode_readable(self.run, self.state)
                 self._record_score(self.run.config.evaluation.score(*encoded))
             if "geometry" in due:
                 from mvcl.training import _geometry
 
-                found = _geometry.scores(self.run, self.state, self.reading)
+                found = _geometry.scores(self.run, self.state)
                 if self.log is not None:
                     self.log.scores(self.step, found)
             if self._page is not None and self.log is not None:
@@ -313,7 +311,7 @@ class Session:
             self.checkpoints.wait()
         _progress.line("evaluating")
         with self.clock.phase("evaluating"), _progress.checked(self._check_stop):
-            table, score = _evaluate.evaluated(self.run, self.state, self.workdir, self.reading)
+            table, score = _evaluate.evaluated(self.run, self.state, self.workdir)
             self._record_score(score)
         if self.stop.signal and jax.process_count() == 1:  # too late to stop this run, but not those after it
             raise Interrupted(self.stop.signal, self.step, self.step, "ending")

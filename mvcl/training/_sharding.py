@@ -5,21 +5,25 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from mvcl import losses, methods
+from mvcl.training._config import Config
 
 BATCH = PartitionSpec(("data", "fsdp"))
 """Rows of a batch over all devices."""
 
 
-def sharded(of_views: methods.OfViews, takes: losses.Takes, mesh: Mesh, group: int | None) -> methods.OfViews:
+def objective(config: Config, learner: methods.Learner, mesh: Mesh | AbstractMesh) -> methods.OfViews:
     """The objective of (k, n, d) views, or of a (p, k, n, d) stack of problems, whose rows are split over the mesh.
 
     An objective with `axis_name` computes its rows of the similarities on each device; others are computed on the
     gathered embeddings; the objective of groups is computed on the device of each group. A `mask` (k, n) is split as
     the views are; other keywords, such as a queue, are replicated.
     """
+    takes, group = losses.takes(config.objective), config.train.group
+    of_views = losses.of_views(config.objective, config.views.global_views)
+    of_views = partial(of_views, **learner.objective_options)
     if group is not None:
         of_views = in_groups(of_views, takes, group)
     if mesh.size == 1:
@@ -49,15 +53,11 @@ def sharded(of_views: methods.OfViews, takes: losses.Takes, mesh: Mesh, group: i
             places["mask"] = 1
             z = _padded(z, z.ndim - 2, more)
             extra = {name: _padded(x, places[name], more) for name, x in extra.items()}
-        in_specs = along(z.ndim - 2, axes), {name: along(axis, axes) for name, axis in places.items()}
+        specs = {n: whole if at is None else PartitionSpec(*(None,) * at, axes) for n, at in places.items()}
+        in_specs = PartitionSpec(*(None,) * (z.ndim - 2), axes), specs
         return jax.shard_map(local, mesh=mesh, in_specs=in_specs, out_specs=whole)(z, extra)
 
     return split
-
-
-def along(axis: int | None, devices: Any) -> PartitionSpec:
-    """An axis of an array over these mesh axes; None: every device has the whole array."""
-    return PartitionSpec() if axis is None else PartitionSpec(*(None,) * axis, devices)
 
 
 def _padded(x: jax.Array, axis: int | None, more: int) -> jax.Array:
@@ -74,11 +74,8 @@ def in_groups(of_views: methods.OfViews, takes: losses.Takes, group: int) -> met
         places = {name: takes.axis_of_instances(name, x) for name, x in extra.items()}
         whole = {name: x for name, x in extra.items() if places[name] is None}
         split = {name: _cut(extra[name], axis, group) for name, axis in places.items() if axis is not None}
-
-        def of_group(given: tuple[jax.Array, dict[str, jax.Array]]) -> tuple[jax.Array, methods.Measures]:
-            return of_views(given[0], **given[1], **whole)
-
-        values = jax.lax.map(of_group, (_cut(z, z.ndim - 2, group), split))
+        groups = _cut(z, z.ndim - 2, group), split
+        values = jax.lax.map(lambda given: of_views(given[0], **given[1], **whole), groups)
         return jax.tree.map(lambda x: x.mean(0), values)
 
     return mean
@@ -90,8 +87,10 @@ def _cut(x: jax.Array, axis: int, group: int) -> jax.Array:
     return jnp.moveaxis(x.reshape(shape), axis, 0)
 
 
-def microbatches(microbatch: int, rows: int, mesh: Mesh) -> methods.Microbatches:
-    """Microbatches that take rows of every device, so that all devices share each of them."""
+def microbatches(microbatch: int | None, rows: int, mesh: Mesh) -> methods.Microbatches | None:
+    """Microbatches that take rows of every device, so that all devices share each of them; None: the batch is one."""
+    if microbatch is None or microbatch >= rows:
+        return None
     if rows % microbatch:
         raise ValueError(f"train.microbatch must divide a device's {rows} examples, got {microbatch}")
     count = rows // microbatch

@@ -10,7 +10,7 @@ from pathlib import Path
 import jax
 
 from mvcl import _buckets, _progress, augment, data, evaluation, methods, models
-from mvcl.training import _folder, _processes
+from mvcl.training import _folder, _memory, _processes
 from mvcl.training._config import Config, Train, Views
 from mvcl.training._evaluate import Table
 from mvcl.training._optimizers import Sgd
@@ -81,7 +81,7 @@ def train(
         if (table := session.begin()) is not None:
             return table
         if first:
-            save_views(run, workdir / "views.npz", session.reading)
+            save_views(session.run, workdir / "views.npz")
             if profile:
                 tracing = traced(workdir / "profile", profile, session.step, run.program.steps)
                 called.append(files.enter_context(tracing))
@@ -91,24 +91,17 @@ def train(
 
 def loop(session: Session, hooks: list[Hook]) -> None:
     """Train from the session's step to the end of the run. A step that is measured is saved first: if this is stopped,
-    the next session begins with it.
-
-    Raises:
-      Interrupted: a process received a stop signal; all processes saved the same step.
-      Diverged: the loss became NaN or infinite.
+    the next session begins with it. Errors are those of `train`; at `Interrupted` all processes saved the same step.
     """
     clock, program, log = session.clock, session.run.program, session.log
-    stream = batches(session.run, session.step, session.reading, placed=True)
+    stream = batches(session.run, session.step)
     session.measure(session.due())
     pending: list[dict[str, jax.Array]] = []  # values of the steps that are not known to be finite
     with clock.phase("compiling"), _progress.during("compiling the chance level"):
         chance = {"chance": program.chance()} if program.chance and session.step < program.steps else {}
     doing = "compiling"
-    if session.step < program.steps and jax.default_backend() != "cpu":
-        from mvcl.training import _memory
-
-        if large := _memory.warning(session.run):
-            _progress.line(f"warning: {large}")
+    if session.step < program.steps and (large := _memory.warning(session.run)):
+        _progress.line(f"warning: {large}")
     for hook in hooks:
         hook(session.step, session.state, {})
     with clock.phase("training"), _progress.during("training"):

@@ -7,7 +7,7 @@ df/dθ is that of the solution of `marginal_l(f, C, ε) = a_l` (`potentials_of`)
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -20,19 +20,9 @@ from mvcl.transport import _tree
 from mvcl.transport._contraction import groups, log_joint, pair_marginals, scaled_potentials
 from mvcl.transport._costs import pairs, views_of_pairs
 from mvcl.transport._geometry import Geometry
-from mvcl.transport._problem import Penalty, values
+from mvcl.transport._problem import Given, values
 
 Tree = TypeVar("Tree")
-
-
-class Point(NamedTuple):
-    """Where a derivative is taken, and a direction from there."""
-
-    costs: Geometry
-    epsilon: jax.Array
-    potentials: tuple[jax.Array, ...]
-    weights: tuple[jax.Array, ...]
-    penalties: tuple[Penalty, ...] | None
 
 
 # Derivatives of `-ε mass` by the arrays of the costs and by epsilon, which is `<P, log P - 1>`.
@@ -40,19 +30,19 @@ Slope = tuple[tuple[jax.Array, ...], jax.Array]
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def slope(work: blocks.Work, at: Point) -> Slope:
+def slope(work: blocks.Work, at: Given) -> Slope:
     """The derivatives with the potentials held; this device's part."""
     # One problem after the other under vmap, as the iteration.
     return jax.custom_batching.sequential_vmap(partial(_slope, work))(at)
 
 
 @slope.defjvp
-def _(work: blocks.Work, primals: tuple[Point], tangents: tuple[Point]) -> tuple[Slope, Slope]:
+def _(work: blocks.Work, primals: tuple[Given], tangents: tuple[Given]) -> tuple[Slope, Slope]:
     change = jax.jvp(partial(_gradient, work), primals, tangents)[1]
     return slope(work, *primals), (change.costs.arrays, change.epsilon)
 
 
-def _slope(work: blocks.Work, at: Point) -> Slope:
+def _slope(work: blocks.Work, at: Given) -> Slope:
     def by(way: blocks.Way) -> Slope:
         if way is blocks.Way.ELEMENTWISE and not _is_sum_of_two(at.costs):
             change = jax.grad(partial(_minus_mass, work, way))(at)
@@ -68,7 +58,7 @@ def _slope(work: blocks.Work, at: Point) -> Slope:
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def potentials_of(work: blocks.Work, at: Point) -> tuple[jax.Array, ...]:
+def potentials_of(work: blocks.Work, at: Given) -> tuple[jax.Array, ...]:
     """The potentials of `at`, whose derivative is that of the solution of `marginal_l(f, C, ε) = a_l`.
 
         (1/ε) (marginal_l df_l + sum_m P_lm df_m) = da_l - (d marginal_l / d(C, ε)) d(C, ε)
@@ -81,7 +71,7 @@ def potentials_of(work: blocks.Work, at: Point) -> tuple[jax.Array, ...]:
 
 @potentials_of.defjvp
 def _(
-    work: blocks.Work, primals: tuple[Point], tangents: tuple[Point]
+    work: blocks.Work, primals: tuple[Given], tangents: tuple[Given]
 ) -> tuple[tuple[jax.Array, ...], tuple[jax.Array, ...]]:
     (at,), (change,) = primals, tangents
     at = at._replace(potentials=potentials_of(work, at))
@@ -108,7 +98,7 @@ def _(
     return at.potentials, tuple(at.epsilon * step for step in steps)
 
 
-def implicit(work: blocks.Work, at: Point) -> tuple[tuple[jax.Array, ...], jax.Array]:
+def implicit(work: blocks.Work, at: Given) -> tuple[tuple[jax.Array, ...], jax.Array]:
     """The potentials with their derivative, and the dual objective at them with all of its derivative."""
     at = at._replace(potentials=potentials_of(work, at))
 
@@ -180,16 +170,16 @@ def _marginals(plans: blocks.Vectors) -> list[jax.Array]:
     return [jnp.sum(plans[0], axis=1)] + [jnp.sum(plan, axis=0) for plan in plans[: k - 1]]
 
 
-def _gradient(work: blocks.Work, at: Point) -> Point:
+def _gradient(work: blocks.Work, at: Given) -> Given:
     """This device's derivatives of `-ε mass`, by potentials the negative marginals; with further ones in both modes."""
 
-    def by(way: blocks.Way) -> Point:
+    def by(way: blocks.Way) -> Given:
         return jax.grad(partial(_minus_mass, work, way))(_where_right(work, way, at))
 
     return blocks.any_way(work.way, at.costs, at.epsilon, by, blocks.Way.ROWS)
 
 
-def _minus_mass(work: blocks.Work, way: blocks.Way, at: Point) -> jax.Array:
+def _minus_mass(work: blocks.Work, way: blocks.Way, at: Given) -> jax.Array:
     """`-ε mass`; this device's part."""
     if at.costs.edges:
         devices = 1 if work.axis_name is None else lax.axis_size(work.axis_name)
@@ -199,7 +189,7 @@ def _minus_mass(work: blocks.Work, way: blocks.Way, at: Point) -> jax.Array:
     return -at.epsilon * jnp.sum(jnp.exp(joint))
 
 
-def _pair_marginals(work: blocks.Work, at: Point) -> tuple[jax.Array, ...]:
+def _pair_marginals(work: blocks.Work, at: Given) -> tuple[jax.Array, ...]:
     """k(k-1)/2 marginals (n_l, n_m) of the plan on the pairs of views, for any costs; this device's part."""
 
     def by(way: blocks.Way) -> tuple[jax.Array, ...]:
@@ -211,7 +201,7 @@ def _pair_marginals(work: blocks.Work, at: Point) -> tuple[jax.Array, ...]:
     return blocks.any_way(work.way, at.costs, at.epsilon, by, blocks.Way.ROWS)
 
 
-def _pair_marginals_elementwise(work: blocks.Work, at: Point) -> tuple[jax.Array, ...]:
+def _pair_marginals_elementwise(work: blocks.Work, at: Given) -> tuple[jax.Array, ...]:
     """The same from all entries of the plan, as derivatives by matrices of pairs that are added to its exponent."""
     shape, scaled = at.costs.shape, _scaled(at)
     group, rest = groups(len(shape))
@@ -230,7 +220,7 @@ def _pair_marginals_elementwise(work: blocks.Work, at: Point) -> tuple[jax.Array
     )
 
 
-def _where_right(work: blocks.Work, way: blocks.Way, at: Point) -> Point:
+def _where_right(work: blocks.Work, way: blocks.Way, at: Given) -> Given:
     """`at`, or ones where `way` is not right: under vmap its NaN would get into the derivative of the right one."""
     if work.way is not None or way is blocks.Way.ELEMENTWISE:
         return at
@@ -239,7 +229,7 @@ def _where_right(work: blocks.Work, way: blocks.Way, at: Point) -> Point:
     return jax.tree.map(lambda x: jnp.where(fit, x, jnp.ones_like(x)), at)
 
 
-def _scaled(at: Point) -> tuple[jax.Array, ...]:
+def _scaled(at: Given) -> tuple[jax.Array, ...]:
     return scaled_potentials(at.potentials, at.weights, at.epsilon)
 
 

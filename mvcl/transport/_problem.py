@@ -143,13 +143,16 @@ class Status(enum.IntEnum):
 
 
 class Given(NamedTuple):
-    """The numbers of a checked problem, and where its iteration starts and ends."""
+    """The numbers of a checked problem at the potentials where its iteration starts, or where a derivative is taken.
+
+    And such a derivative, or a direction.
+    """
 
     costs: Geometry
     weights: tuple[jax.Array, ...]
     epsilon: jax.Array
     threshold: jax.Array
-    init: tuple[jax.Array, ...]
+    potentials: tuple[jax.Array, ...]
     epsilon_init: jax.Array
     penalties: tuple[Penalty, ...] | None  # None if every marginal must be the weights
 
@@ -252,5 +255,5 @@ def padded(problem: Given, axis_name: str | None) -> Given:
             counts=None if counts is None else tuple(pad(x, view) for view, x in enumerate(counts)),
         ),
         weights=tuple(pad(a, view) for view, a in enumerate(problem.weights)),
-        init=tuple(pad(f, view) for view, f in enumerate(problem.init)),
+        potentials=tuple(pad(f, view) for view, f in enumerate(problem.potentials)),
     )

@@ -13,7 +13,7 @@ from mvcl import _numerics
 from mvcl.transport import _tree
 from mvcl.transport._blocks import Vectors, Way, Work, any_way, logsumexp, row_offset
 from mvcl.transport._contraction import Kernels, groups, kernels_of, log_joint, scaled_potentials
-from mvcl.transport._derivatives import Point, over_devices, potentials_of, slope
+from mvcl.transport._derivatives import over_devices, potentials_of, slope
 from mvcl.transport._geometry import Geometry
 from mvcl.transport._problem import SUMS, Given, Penalty, Status, values
 
@@ -55,7 +55,7 @@ def _(options: Options, primals: tuple[Given], tangents: tuple[Given]) -> tuple[
     """Danskin: the derivative of the dual objective at frozen potentials."""
     (problem,), (change,) = primals, tangents
     out = minimum(options, problem)
-    at = Point(problem.costs, problem.epsilon, out.potentials, problem.weights, problem.penalties)
+    at = problem._replace(potentials=out.potentials)
     at = at._replace(potentials=potentials_of(options.work, at))
     by_arrays, by_epsilon = over_devices(options.work, slope(options.work, at), problem.epsilon)
     terms = [jnp.sum(d * t) for d, t in zip(by_arrays, change.costs.arrays)]
@@ -120,7 +120,7 @@ def _start(options: Options, problem: Given) -> _Carry:
     axes = frozenset().union(*map(_numerics.varying, jax.tree.leaves(problem)))
     start = _Carry(
         passes=jnp.asarray(0),
-        potentials=tuple(jnp.where(a > 0, f, 0) for f, a in zip(problem.init, problem.weights)),
+        potentials=tuple(jnp.where(a > 0, f, 0) for f, a in zip(problem.potentials, problem.weights)),
         other_error=jnp.asarray(jnp.inf, costs.dtype),
         previous_epsilon=jnp.asarray(jnp.inf, costs.dtype),
         error=jnp.asarray(jnp.inf, costs.dtype),

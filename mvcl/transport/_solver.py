@@ -15,7 +15,7 @@ from mvcl.transport import _problem, _sinkhorn, _tree
 from mvcl.transport._blocks import Way, Work, default_work, spread_bounds, spread_of
 from mvcl.transport._contraction import marginals, scaled_potentials
 from mvcl.transport._costs import CostName, PairForm
-from mvcl.transport._derivatives import Point, implicit
+from mvcl.transport._derivatives import implicit
 from mvcl.transport._geometry import Geometry, TupleCost, check_operations
 from mvcl.transport._output import SinkhornOutput
 from mvcl.transport._problem import Given, Problem, Status, checked_penalties
@@ -162,8 +162,7 @@ class MMSinkhorn:
         found = _sinkhorn.solve(options, padded)
         rest = jax.tree.map(lax.stop_gradient, found)._replace(dual=found.dual)
         if not self.use_danskin:
-            at = Point(padded.costs, padded.epsilon, rest.potentials, padded.weights, padded.penalties)
-            potentials, dual = implicit(options.work, at)
+            potentials, dual = implicit(options.work, padded._replace(potentials=rest.potentials))
             rest = rest._replace(potentials=potentials, dual=dual)
         return rest._replace(potentials=tuple(f[: len(a)] for f, a in zip(rest.potentials, given.weights)))
 
@@ -176,7 +175,7 @@ class MMSinkhorn:
             of_edge = given._replace(
                 costs=Geometry((matrix,)),
                 weights=tuple(weights[view] for view in edge),
-                init=tuple(given.init[view] for view in edge),
+                potentials=tuple(given.potentials[view] for view in edge),
                 threshold=threshold,
             )
             ends.append(self._end(options, of_edge))

@@ -8,12 +8,11 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_sample_images
 
-from mvcl import augment, data
+from mvcl import augment
 from mvcl.augment import _resample
 
 CHINA = load_sample_images().images[0]  # 427 x 640
 NOISE = np.random.default_rng(0).integers(0, 256, (427, 640, 3), np.uint8)
-POLICY = augment.Policy(image_size=48)
 
 
 @pytest.mark.parametrize(
@@ -66,15 +65,3 @@ def test_images_are_decoded_at_the_scale_of_the_smallest_crop():
     picture = opened(CHINA, "JPEG")
     _resample.crops((picture, "RGB"), lambda *_: [(0, 0, 640, 427), (0, 0, 330, 400)], [32, 48], exact=False)
     assert picture.size == (320, 214)  # 330 pixels for 48 are two times 3 for one
-
-
-def test_batches_of_files_are_crops_of_their_images(tmp_path):
-    for number, height in enumerate((90, 100, 120)):
-        (tmp_path / "train" / "a").mkdir(parents=True, exist_ok=True)
-        Image.fromarray(CHINA[:height, :110]).save(tmp_path / "train" / "a" / f"{number}.png")
-    split = data.Folder(path=str(tmp_path), test_share=0.0).open()["train"]
-    crop = lambda images, epoch, row: augment.host_crop(images, [POLICY] * 2, 3, epoch, row)  # noqa: E731
-    batch = next(data.batches(split, batch_size=3, seed=0, crop=crop))
-    for place, row in enumerate(batch["index"].tolist()):
-        expected = augment.host_crop(split.read(row, 0), [POLICY] * 2, 3, 0, row)
-        np.testing.assert_array_equal([crops[place] for crops in batch["images"]], expected)

@@ -85,10 +85,6 @@ OPERATIONS = [
         for m, b in ((0, 8), (15, 6), (30, 4))
     ],
     *[(augment.gaussian_blur, {"sigma": s}, blurred(s), 1e-4) for s in (0.1, 0.5, 1.0, 1.7, 4.0, 12.0)],
-    *[
-        (rand_augment("sharpness"), {"magnitude": 30, "sign": sign}, enhanced("sharpness", 1 + 0.9 * sign), 2)
-        for sign in (1, -1)
-    ],
     *[(jitter(name), {"amount": 1.0}, lambda image: image, 1e-4) for name in JITTER],
     *[(jitter(name), {"amount": f}, enhanced(name, f), 2) for name in JITTER for f in (0.0, 0.35, 1.8)],
 ]
@@ -99,12 +95,6 @@ OPERATIONS = [
 def test_operations_are_those_of_pillow(name, ours, parameters, theirs, most):
     image = IMAGES[name]
     assert difference(ours(image, **parameters), theirs(pillow(image))) <= most
-
-
-def pillow_hue(image, shift):
-    h, s, v = image.convert("HSV").split()
-    turned = (np.asarray(h, np.int32) + int(shift * 255)) % 256
-    return Image.merge("HSV", (Image.fromarray(turned.astype(np.uint8)), s, v)).convert("RGB")
 
 
 @each_image
@@ -134,7 +124,10 @@ def test_hue_of_colours_on_a_grid(shift):
     levels = np.array([0, 1, 2, 50, 51, 84, 85, 86, 127, 128, 170, 200, 254, 255], np.uint8)
     grid = np.stack(np.meshgrid(levels, levels, np.arange(256, dtype=np.uint8), indexing="ij"), -1)
     grid = grid.reshape(len(levels) ** 2, 256, 3)
-    assert difference(jitter("hue")(grid, shift), pillow_hue(pillow(grid), shift)) <= 0.51
+    h, s, v = pillow(grid).convert("HSV").split()
+    turned = Image.fromarray(((np.asarray(h, np.int32) + int(shift * 255)) % 256).astype(np.uint8))
+    expected = Image.merge("HSV", (turned, s, v)).convert("RGB")
+    assert difference(jitter("hue")(grid, shift), expected) <= 0.51
 
 
 @each_image

@@ -17,23 +17,14 @@ PAGE = DOCS / "reference" / "objectives.md"
 RESULTS = json.loads((DOCS / "design" / "released.json").read_text(encoding="utf-8"))
 
 
-def rows_of(name):
-    """The rows of a table in docs/reference/objectives.md, as lists of cells."""
-    part = re.search(rf"<!-- {name} -->\n(.*?)<!-- end -->", PAGE.read_text(encoding="utf-8"), re.DOTALL)[1]
-    lines = [line for line in part.splitlines() if line.startswith("| `")]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-
-
-@pytest.fixture(scope="module")
-def without_torch(tmp_path_factory):
-    return released.Torch(None, None, tmp_path_factory.mktemp("released"))
-
-
 @pytest.mark.parametrize("place", some(range(len(released.DIFFERENCES)), fast=[7]))
-def test_page_has_our_values_and_options_give_the_released_ones(place, without_torch, monkeypatch):
-    row, case = rows_of("released values")[place], released.DIFFERENCES[place]
+def test_page_has_our_values_and_options_give_the_released_ones(place, tmp_path, monkeypatch):
+    text, case = PAGE.read_text(encoding="utf-8"), released.DIFFERENCES[place]
+    part = re.search(r"<!-- released values -->\n(.*?)<!-- end -->", text, re.DOTALL)[1]
+    line = [line for line in part.splitlines() if line.startswith("| `")][place]
+    row = [cell.strip() for cell in line.strip("|").split("|")]
     monkeypatch.setattr(released, "DIFFERENCES", [case])
-    [ours] = released.values(without_torch)
+    [ours] = released.values(released.Torch(None, None, tmp_path))
     assert row[:4] == ours[:4], "python -m benchmarks.released --values --write docs/reference/objectives.md"
     assert ours[4] == "-"
     if case.code is None:

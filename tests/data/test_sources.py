@@ -210,15 +210,6 @@ def test_raises_on_bad_arrays(tmp_path, change, message):
         data.Arrays(path=str(tmp_path / "a.npz")).open()
 
 
-def test_unknown_name_error_suggests_names(tmp_path):
-    with pytest.raises(ValueError, match=r"cifar_10.*did you mean.*cifar10"):
-        data.Tfds(name="cifar_10", directory=str(tmp_path)).open()
-    with pytest.raises(ValueError, match="run: mvcl data prepare cifar100"):
-        data.Tfds(name="cifar100", directory=str(tmp_path)).open()
-    with pytest.raises(ValueError, match=r"data\.path must be a folder"):
-        data.Folder(path=str(tmp_path / "none")).open()
-
-
 OPTIONS = {
     "images": Synthetic(image_size=12, channels=1),
     "sizes": Synthetic(image_size=12, sizes="different"),
@@ -259,15 +250,18 @@ def test_missing_views_padding_and_groups():
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("kind", "options", "message"),
     [
-        ({"examples": 1}, "data.examples must be at least 2, got 1"),
-        ({"channels": 2}, "data.channels must be 1 or 3, got 2"),
-        ({"missing": 1.0}, r"data.missing must be in \[0, 1\), got 1.0"),
-        ({"missing": 0.5}, "data.padded and data.missing need data.view_shapes"),
-        ({"domains": ("a", "b")}, "data.domains must be at least 3 names"),
+        (Synthetic, {"examples": 1}, "data.examples must be at least 2, got 1"),
+        (Synthetic, {"channels": 2}, "data.channels must be 1 or 3, got 2"),
+        (Synthetic, {"missing": 1.0}, r"data.missing must be in \[0, 1\), got 1.0"),
+        (Synthetic, {"missing": 0.5}, "data.padded and data.missing need data.view_shapes"),
+        (Synthetic, {"domains": ("a", "b")}, "data.domains must be at least 3 names"),
+        (data.Tfds, {"name": "cifar_10", "directory": "none"}, "cifar_10.*did you mean.*cifar10"),
+        (data.Tfds, {"name": "cifar100", "directory": "none"}, "run: mvcl data prepare cifar100"),
+        (data.Folder, {"path": "none"}, r"data\.path must be a folder"),
     ],
 )
-def test_raises_on_options_out_of_range(options, message):
+def test_raises_on_options_that_name_no_data(kind, options, message):
     with pytest.raises(ValueError, match=message):
-        Synthetic(**options).open()
+        kind(**options).open()

@@ -68,11 +68,6 @@ def write_matlab_7_3(path, cells=False):
         file.write(b"MATLAB 7.3 MAT-file".ljust(124) + b"\x00\x02IM")
 
 
-def write_arrays(folder):
-    for name, array in (("X1", WIDE), ("X2", NARROW), ("label", LABELS[:, None])):
-        np.save(folder / f"{name}.npy", array)
-
-
 def write_parquet(folder):
     for name, view, labels in (("X1", WIDE, {}), ("X2", NARROW, {"y": LABELS})):
         columns = {"id": np.arange(8)} | {f"c{i}": column for i, column in enumerate(view.T)}
@@ -85,10 +80,9 @@ def write_parquet(folder):
         (lambda folder: write_matlab_7_3(folder / "a.mat"), "a.mat"),
         (lambda folder: write_matlab_7_3(folder / "a.mat", cells=True), "a.mat"),
         (lambda folder: np.savez(folder / "a.npz", X1=WIDE, X2=NARROW, y=LABELS, ids=np.arange(8)), "a.npz"),
-        (write_arrays, ""),
         (write_parquet, ""),
     ],
-    ids=["matlab 7.3", "cells of matlab 7.3", "npz", "npy", "parquet"],
+    ids=["matlab 7.3", "cells of matlab 7.3", "npz", "parquet"],
 )
 def test_files_of_every_kind(tmp_path, write, file):
     write(tmp_path)
@@ -155,25 +149,19 @@ def test_warns_of_constant_columns_which_scaling_makes_0(tmp_path):
         assert np.allclose(split.arrays[0][:, 0], 0) == (scaling != "none")
 
 
-THIRD = np.arange(32.0).reshape(8, 4) % 5
-
-
-@pytest.fixture
-def three(tmp_path):
-    """A folder with the views audio, text and vision."""
-    for name, view in (("audio", WIDE), ("text", NARROW), ("vision", THIRD), ("labels", LABELS)):
-        np.save(tmp_path / f"{name}.npy", view)
-    return tmp_path
-
-
 @pytest.mark.parametrize("views", [("vision", "audio"), ("3", "1"), ("vision", "1")])
-def test_views_and_their_scaling_are_chosen_by_name_or_number_in_order(three, views):
-    split = opened(three, views=views)
+def test_views_and_their_scaling_are_chosen_by_name_or_number_in_order(tmp_path, views):
+    """Of a folder with a file for each view, and one of labels."""
+    third = np.arange(32.0).reshape(8, 4) % 5
+    for name, view in (("audio", WIDE), ("text", NARROW), ("vision", third), ("labels", LABELS)):
+        np.save(tmp_path / f"{name}.npy", view)
+    split = opened(tmp_path, views=views)
     assert split.spec.view_names == ("vision", "audio")
     assert split.spec.shapes == ((4,), (3,))
-    np.testing.assert_array_equal(split.arrays[0], THIRD.astype(np.float32))
+    assert (split.class_names, split.labels.tolist()) == (("1", "2", "3", "7"), [0, 0, 1, 1, 2, 2, 3, 3])
+    np.testing.assert_array_equal(split.arrays[0], third.astype(np.float32))
     np.testing.assert_array_equal(split.arrays[1], WIDE.astype(np.float32))
-    scaled = data.Tables(path=str(three), views=views, scaling=("none", "minmax")).open()["train"].arrays
+    scaled = data.Tables(path=str(tmp_path), views=views, scaling=("none", "minmax")).open()["train"].arrays
     np.testing.assert_array_equal(scaled[0], split.arrays[0])
     assert (scaled[1].min(), scaled[1].max()) == (0, 1)
 

@@ -109,16 +109,11 @@ def domain(rng, turn, n=90, noise=0.1):
     return np.stack([np.cos(angle), np.sin(angle)], 1).astype(np.float32), labels.astype(np.int32)
 
 
-@pytest.fixture(scope="module")
-def transfer():
-    rng = np.random.default_rng(0)
+def test_matrix_of_rotated_domains(rng):
     # b is a rotated by a few degrees; c by 120, so that each class is at another's position.
     turns = {"a": 0.0, "b": 0.1, "c": 2 * np.pi / 3}
     train, test = ({name: domain(rng, turn) for name, turn in turns.items()} for _ in range(2))
-    return evaluation.domain_transfer(train, test, num_classes=3)
-
-
-def test_matrix_of_rotated_domains(transfer):
+    transfer = evaluation.domain_transfer(train, test, num_classes=3)
     np.testing.assert_array_equal(transfer.one, [[1, 1, 0], [1, 1, 0], [0, 0, 1]])
     # a and b classify all rows of c wrongly.
     assert transfer.rest[2] == 0

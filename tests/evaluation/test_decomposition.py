@@ -131,16 +131,6 @@ def test_subsets_of_many_views_are_few():
     assert len(subsets("abcdefgh")) == 8 + 28 + 8 + 1
 
 
-def test_table_and_frame_have_every_number(rng):
-    (x, views), (z, tested) = bits(rng, 100, 2), bits(rng, 60, 2)
-    features = [dict(zip(("left", "right"), of)) for of in (views, tested)]
-    found = decompose(*features, (x[:, 0], z[:, 0]), probe="linear", draws=5)
-    lines = found.table().splitlines()
-    assert [line.split("  ")[0] for line in lines[1:8]] == list(found.frame().index)
-    assert f"{found.parts['unique left'].value:.3f}" in lines[4]
-    assert "5 bootstrap draws" in lines[-1]
-
-
 ROWS = {"a": np.zeros((80, 2)), "b": np.ones((80, 3))}
 LABELS = np.arange(80) % 2
 

@@ -5,12 +5,9 @@ import pytest
 from parametrize import some
 
 from mvcl import data, evaluation
+from tests.losses.brute_force import unit
 
 NAMES = ("text", "audio", "video")
-
-
-def unit(x):
-    return x / np.linalg.norm(x, axis=-1, keepdims=True)
 
 
 def scores(name, others, key):

@@ -6,7 +6,6 @@ from campaign import finish, start
 
 @pytest.fixture(scope="session")
 def whole(tmp_path_factory):
-    """Folder of an undisturbed run."""
     workdir = tmp_path_factory.mktemp("runs") / "whole"
     finish(start(workdir))
     return workdir

@@ -161,7 +161,8 @@ def test_disk_full_in_a_checkpoint(whole, tmp_path):
     """Uses a small tmpfs, enlarged later; without permission to mount, a limit on the size of files."""
     workdir = tmp_path / "disk" / "run"
     workdir.parent.mkdir()
-    mounted = mount(workdir.parent, "size=240k")
+    mount = ["mount", "-t", "tmpfs", "-o", "size=240k", "tmpfs", workdir.parent]
+    mounted = os.geteuid() == 0 and subprocess.run(mount, capture_output=True).returncode == 0
     limit = None if mounted else (lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (12_000, 12_000)))
     try:
         output = finish(start(workdir, preexec_fn=limit), 1)
@@ -177,10 +178,3 @@ def test_disk_full_in_a_checkpoint(whole, tmp_path):
     finally:
         if mounted:
             subprocess.run(["umount", workdir.parent], check=True)
-
-
-def mount(folder, options):
-    if os.geteuid() != 0:
-        return False
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], capture_output=True)
-    return done.returncode == 0

@@ -29,8 +29,7 @@ import torch_files
 
 MUTATIONS, PARTS = 300, ("train", "test")
 CONV_NET = models.ConvNet(widths=(4, 8))
-VIEW = np.arange(24.0).reshape(8, 3) ** 2
-CLASSES = np.array([1, 1, 2, 2, 3, 3, 7, 7])
+VIEW, CLASSES = test_tables.WIDE, test_tables.LABELS
 EXTREMES = (b"0", b"-1", b"65536", b"9" * 40, b"\xff" * 8, b"\x00" * 8, b"nan", b"[", b'"', b"../")
 
 
@@ -54,10 +53,6 @@ def mutated(content, draw):
 
 
 # Sources: (writer of a valid folder, source of that folder)
-
-
-def rng():
-    return np.random.default_rng(0)
 
 
 @functools.cache
@@ -135,7 +130,7 @@ def open_domains(folder):
 
 FORMATS = {
     "images": (
-        lambda folder: test_sources.write_folder(folder, rng(), count=2),
+        lambda folder: test_sources.write_folder(folder, np.random.default_rng(0), count=2),
         lambda folder: data.Folder(path=str(folder)).open(),
     ),
     "npz of images": (
@@ -146,12 +141,9 @@ FORMATS = {
         ),
         lambda folder: data.Arrays(path=str(folder / "a.npz")).open(),
     ),
-    "lists": (lambda folder: test_domains.write(folder, rng()), open_domains),
+    "lists": (lambda folder: test_domains.write(folder, np.random.default_rng(0)), open_domains),
     "aircraft": (test_aircraft.write, test_aircraft.opened),
-    "npz of tables": (
-        lambda folder: np.savez(folder / "a.npz", X1=VIEW, X2=VIEW[:, ::-1], labels=CLASSES),
-        open_table,
-    ),
+    "npz of tables": (test_tables.archive(), open_table),
     "mat 5": (
         lambda folder: scipy.io.savemat(
             folder / "a.mat", {"X1": VIEW, "X2": VIEW[:, ::-1], "Y": CLASSES}, do_compression=True

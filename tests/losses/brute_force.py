@@ -154,13 +154,11 @@ def factor_cl(z, mask, temperature=0.1, turn="embeddings", twice=2.0, f=None):
     return -bound([0], [1]) + bound([0, 2], [1, 3], True) - unique
 
 
-def _inf_masking_at_one(k, n, d, t):
-    m, masked = k // 4 - 1, k // 4
-    return ((m + 1) * np.log(2 * n - 1) + 2 * np.log(1 + (masked + 1) * (n - 1))) / (m + 3)
-
-
 @reference(
-    options=[{"ratio": 0.4}, {"ratio": 0.0}, {"weights": (0.3, 1.0, 2.0)}], coinciding=_inf_masking_at_one
+    options=[{"ratio": 0.4}, {"ratio": 0.0}, {"weights": (0.3, 1.0, 2.0)}],
+    coinciding=lambda k, n, d, t: (
+        (k / 4 * np.log(2 * n - 1) + 2 * np.log(1 + (k / 4 + 1) * (n - 1))) / (k / 4 + 2)
+    ),
 )
 def inf_masking(z, mask, ratio=1.0, temperature=0.1, weights=None):
     """With the covariances themselves; the masked views follow the others."""
@@ -215,19 +213,15 @@ def byol(z, mask, weight=None):
     return mean(w[i] * (2 - 2 * z[0, i] @ z[1, i]) for i in range(z.shape[1]) if mask[:, i].all())
 
 
-def _log_sigmoid(a):
-    return -np.logaddexp(0, -a)
-
-
 @reference(options=[{}, {"scale": 2.0, "bias": 0.5}], coinciding=lambda k, n, d, t: n * np.log(2))
 def siglip(z, mask, scale=10.0, bias=-10.0, extra=(), weight=None):
     n, w = z.shape[1], by_instance(weight, z)
     both = np.flatnonzero(mask.all(0))
-    positive = mean(-w[i] * _log_sigmoid(scale * z[0, i] @ z[1, i] + bias) for i in both)
+    positive = mean(-w[i] * special.log_expit(scale * z[0, i] @ z[1, i] + bias) for i in both)
     negative = []
     for i in np.flatnonzero(mask[0]):
         others = [*(z[1, j] for j in range(n) if j != i and mask[1, j]), *extra]
-        negative.append(-w[i] * sum(_log_sigmoid(-(scale * z[0, i] @ v + bias)) for v in others))
+        negative.append(-w[i] * sum(special.log_expit(-(scale * z[0, i] @ v + bias)) for v in others))
     return positive + mean(negative)
 
 
@@ -245,12 +239,7 @@ def spectral(z, mask, radius=None, extra=(), weight=None):
 
 
 @reference(
-    options=[
-        {},
-        {"alignment": "pair", "energy": "pair", "negatives": "all"},
-        {"alignment": "pair", "energy": "positive", "negatives": "cross_view"},
-        {"alignment": "view", "energy": "instance", "negatives": "all", "energy_weight": 0.3},
-    ],
+    options=[{}],
     coinciding=lambda k, n, d, t: (k - 1) / t + k * np.log(n - 1) - np.log(k * (k - 1)),
 )
 def multi_view_contrast(
@@ -369,8 +358,8 @@ def poly_view(z, mask, temperature=0.1, aggregation="geometric", negatives_of="o
 def poly_siglip(z, mask, scale=10.0, bias=-10.0, aggregation="geometric"):
     def likelihood(i, a, b):
         others = [j for j in range(z.shape[1]) if j != i and mask[a, j]]
-        negatives = (_log_sigmoid(-(scale * z[a, j] @ z[b, i] + bias)) for j in others)
-        return _log_sigmoid(scale * z[a, i] @ z[b, i] + bias) + sum(negatives)
+        negatives = (special.log_expit(-(scale * z[a, j] @ z[b, i] + bias)) for j in others)
+        return special.log_expit(scale * z[a, i] @ z[b, i] + bias) + sum(negatives)
 
     return _aggregate(likelihood, mask, aggregation)
 
@@ -569,11 +558,6 @@ def both_ways(logit, rows, columns, smoothing):
     return (smoothed(logit, rows, columns, smoothing) + backward) / 2
 
 
-def volume(vectors, eps):
-    stack = np.array(vectors)
-    return np.sqrt(max(np.linalg.det(stack @ stack.T), 0) + eps)
-
-
 @reference(
     # Tests draw four views in three dimensions, where every volume is zero: a rounding error of 1e-16 under the root
     # counts beside 1e-8. The default eps has a test of its own.
@@ -584,7 +568,8 @@ def gram(z, mask, temperature=0.07, anchor=0, label_smoothing=0.0, eps=1e-8):
     others = [l for l in range(len(z)) if l != anchor]
 
     def logit(i, j):
-        return -volume([z[anchor, i]] + [z[l, j] for l in others if mask[l, j]], eps) / temperature
+        stack = np.array([z[anchor, i]] + [z[l, j] for l in others if mask[l, j]])
+        return -np.sqrt(max(np.linalg.det(stack @ stack.T), 0) + eps) / temperature
 
     sides = mask[anchor], mask[others].any(0)
     return both_ways(logit, *sides, label_smoothing)
@@ -605,16 +590,12 @@ def triangle(z, mask, temperature=0.07, squared=False, eps=1e-8, label_smoothing
     return both_ways(logit, *sides, label_smoothing)
 
 
-def permutations(key, k, n):
-    """Of view m for anchor view l, as `symile` says it draws them."""
-    keys = {(l, m): jax.random.fold_in(jax.random.fold_in(key, l), m) for l in range(k) for m in range(k)}
-    return {at: np.asarray(jax.random.permutation(one, n)) for at, one in keys.items()}
-
-
 @reference(options=[{}, {"negatives": "shuffled"}], coinciding=lambda k, n, d, t: (k - 1) * np.log(n))
 def symile(z, mask, temperature=1.0, negatives="all", key=None):
     k, n, _ = z.shape
-    drawn = permutations(key, k, n)
+    # of view m for anchor view l, as the objective says it draws them
+    keys = {at: functools.reduce(jax.random.fold_in, at, key) for at in np.ndindex(k, k)}
+    drawn = {at: np.asarray(jax.random.permutation(one, n)) for at, one in keys.items()}
     anchors = [i for i in range(n) if mask[:, i].all()]
     terms = []
     for l, i in itertools.product(range(k), anchors):

@@ -50,20 +50,6 @@ def test_shapes_dtypes_and_options(case):
         raises(r"z must .* k >= 2 .* got \(1, 4, 2\)", z[:1])
 
 
-@pytest.mark.parametrize(
-    ("loss", "message"),
-    [
-        (losses.info_nce, r"info_nce compares x and y; .* losses.all_pairs\(losses.info_nce\)\(z\)"),
-        (losses.dsf, r"dsf compares queries and keys; .* losses.dsf\(z\[:1\], z\[1:\]\)"),
-        (losses.cross_pairs(losses.byol), r"the loss compares queries and keys, .* loss\(z\[:1\], z\[1:\]\)"),
-        (losses.mv_dhel, r"z must be an array of numbers, got dict: .* stack the views"),
-    ],
-)
-def test_views_in_one_argument(loss, message):
-    with pytest.raises(ValueError, match=message):
-        loss({"text": Z[0], "image": Z[1]})
-
-
 @every(cases.PLAIN, lambda case: case.takes.operands is losses.Operands.PAIR)
 def test_two_views_that_differ(case):
     with pytest.raises(ValueError, match=r"y must have the shape of x, \(4, 2\), got \(3, 2\)"):
@@ -83,11 +69,26 @@ def of_pairs(z, **options):
     return losses.all_pairs(losses.byol, **options)(z)
 
 
+def of_dict(loss):
+    """Of views by name."""
+    return lambda z: loss({"text": z[0], "image": z[1]})
+
+
 AGGREGATIONS = "aggregation must be one of 'geometric', 'arithmetic', 'harmonic' or a number, got "
 MASK = np.ones((4, 4), bool)
 by_sum = lambda s: s.sum()  # noqa: E731
 undeclared = lambda x, y: losses.byol(x, y)  # noqa: E731
+row, wide = (lambda x, y: x @ y[0]), (lambda values: values)
+CRITICS = [
+    ({"critic": "x"}, r"critic must be a function of \(m, d\) and \(n, d\) vectors, got 'x'"),
+    ({"critic": row}, r"critic must make \(m, n\) scores of .*, got \(\d+,\)"),
+    ({"critic": jnp.inner, "temperature": 0.2}, r"temperature is not used with a critic, .* got 0.2"),
+    ({"aggregation": wide}, r"aggregation must make \(\.\.\.\) of \(j, \.\.\.\), .*, got \(3, 4, 4"),
+]
 WRONG = [
+    *((losses.poly_view, *wrong) for wrong in CRITICS),
+    *((losses.sufficient_statistics, *wrong) for wrong in CRITICS),
+    (losses.poly_siglip, {"aggregation": wide}, "aggregation must make"),
     (losses.mv_infonce, {"negatives": "none"}, r"negatives must be one of 'cross_view', 'all', got 'none'"),
     (losses.mv_cl2, {"energy": "max"}, r"energy must be one of 'mean', 'sum', got 'max'"),
     *((losses.poly_view, {"aggregation": wrong}, AGGREGATIONS) for wrong in ("x", True, np.inf)),
@@ -126,6 +127,10 @@ WRONG = [
     (of_groups, {"keys": Z[2:, :3]}, r"keys must have the instances.*got \(2, 3, 2\)"),
     (of_pairs, {"pairs": "x"}, "pairs must be one of .*, got 'x'"),
     (of_pairs, {"reduction": "max"}, "reduction must be one of .*, got 'max'"),
+    (of_dict(losses.info_nce), {}, r"info_nce compares x and y; .* losses.all_pairs\(losses.info_nce\)\(z\)"),
+    (of_dict(losses.dsf), {}, r"dsf compares queries and keys; .* losses.dsf\(z\[:1\], z\[1:\]\)"),
+    (of_dict(losses.cross_pairs(losses.byol)), {}, r"the loss .* keys, .* loss\(z\[:1\], z\[1:\]\)"),
+    (of_dict(losses.mv_dhel), {}, r"z must be an array of numbers, got dict: .* stack the views"),
 ]
 
 

@@ -6,7 +6,9 @@ import cases
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from cases import ROWS, WHOLE, both, close, every, mesh, split, together
+from parametrize import some
 
 from mvcl import losses
 
@@ -151,3 +153,24 @@ def test_memory_in_blocks_grows_with_n_only(case):
     z = jax.ShapeDtypeStruct((cases.VIEWS[case.takes.operands], n, 4), jnp.float32)
     program = both(case.run, block_size=64).lower(z).compile()
     assert program.memory_analysis().temp_size_in_bytes < n * n
+
+
+DIRECTIONS = {"slices": 65536, "key": jax.random.key(1)}
+MEMORY = [  # all products of three views would be 67 MB, 4 GB and 67 MB, of two of four views 75 MB, differences 34 MB,
+    # and all projections 268 MB
+    (losses.symile, (3, 256, 128), 256),
+    (losses.symile, (3, 1024, 128), 256),
+    (lambda z: losses.symile(z, jnp.sum(z[0, 0]) ** 2), (3, 256, 128), 256),
+    (losses.symile, (4, 96, 2048), 40),
+    (functools.partial(losses.gram, block_size=256), (3, 256, 128), 5),
+    (functools.partial(losses.triangle, block_size=256), (3, 256, 128), 5),
+    (functools.partial(losses.lejepa, **DIRECTIONS), (2, 512, 4), 53),
+    (functools.partial(losses.visreg, **DIRECTIONS), (2, 512, 4), 53),
+]
+
+
+@pytest.mark.parametrize("bound", some(MEMORY, fast=[MEMORY[0], MEMORY[3], MEMORY[5], MEMORY[6]]))
+def test_neither_products_nor_differences_nor_projections_are_held(bound):
+    loss, shape, megabytes = bound
+    program = both(loss).lower(jax.ShapeDtypeStruct(shape, jnp.float32)).compile()
+    assert program.memory_analysis().temp_size_in_bytes < megabytes * 1e6

@@ -61,11 +61,9 @@ def second_along(loss, z, direction):
     return jax.jit(lambda z: jax.jvp(jax.grad(loss), (z,), (direction,))[1])(z), change
 
 
-@pytest.mark.parametrize(
-    "name", some(["mv_infonce", "mmcr", "pmrl", "barlow_twins"], fast=["mv_infonce", "mmcr"])
-)
+@pytest.mark.parametrize("name", ["mv_infonce", "mmcr"])
 def test_second_derivative_along_a_direction(x64, rng, name):
-    """One of each rule of its own: log-sum-exps, polar factors, singular vectors, second moments."""
+    """Of log-sum-exps and of polar factors, which have rules of their own; the exhaustive suite has all."""
     case = cases.case(name)
     found, expected = second_along(case.run, case.draw(rng), case.draw(rng))
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)

@@ -15,6 +15,8 @@ from scipy import special
 from mvcl import losses
 from mvcl.losses import VonMisesFisher, bessel_ratio, log_series, vmf_divergence, vmf_fit
 
+dsf = jax.jit(losses.dsf, static_argnames="normalize_concentration")
+
 
 def test_groups_of_different_size_and_a_row_of_the_queue_longer_than_1(x64, rng):
     """A mask that hides all but one query is a group of one; the row counts as a unit vector."""
@@ -66,11 +68,6 @@ def test_divergences_by_hand(x64, rng, divergence):
     split = cases.split(local, ROWS, ROWS, WHOLE)
     expected = [brute_force.dsf(brute_force.unit(z), mask, extra=queue, **c) for c in choices]
     np.testing.assert_allclose(jax.jit(split)(z, mask, queue), expected, rtol=1e-10)
-
-
-@functools.partial(jax.jit, static_argnames="normalize_concentration")
-def dsf(queries, keys, queue=None, **options):
-    return losses.dsf(queries, keys, queue, **options)
 
 
 @pytest.mark.parametrize("in_batch_negatives", some([True, False], fast=[True]))

@@ -116,20 +116,3 @@ def test_all_tuples_in_blocks(x64, rng, shape):
     np.testing.assert_allclose(expected[0], loops, rtol=1e-10)
     for found in cases.together(*(run(block_size=rows) for rows in (2, n + 1, 2 * n)))(z):
         close(found, expected, 1e-11)
-
-
-MEMORY = [  # all products of three views would be 67 MB, 4 GB and 67 MB, of two of four views 75 MB, differences 34 MB
-    (losses.symile, (3, 256, 128), 256),
-    (losses.symile, (3, 1024, 128), 256),
-    (lambda z: losses.symile(z, jnp.sum(z[0, 0]) ** 2), (3, 256, 128), 256),
-    (losses.symile, (4, 96, 2048), 40),
-    (functools.partial(losses.gram, block_size=256), (3, 256, 128), 5),
-    (functools.partial(losses.triangle, block_size=256), (3, 256, 128), 5),
-]
-
-
-@pytest.mark.parametrize("bound", some(MEMORY, fast=[MEMORY[0], MEMORY[3], MEMORY[5]]))
-def test_neither_all_products_nor_all_differences_are_held(bound):
-    loss, shape, megabytes = bound
-    program = both(loss).lower(jax.ShapeDtypeStruct(shape, jnp.float32)).compile()
-    assert program.memory_analysis().temp_size_in_bytes < megabytes * 1e6

@@ -118,9 +118,7 @@ def test_without_a_network_views_are_fused_by_their_mean(rng):
 
 def test_encoders_of_other_widths_have_a_linear_layer_each(rng):
     encoders = models.MLP(widths=(12,)), models.MLP(widths=(8,))
-    fusion = models.Transformer(width=8, depth=1, heads=2, dropout=0.0)
-    spec = setting(shapes=((4,), (3,)))
-    learner = methods.Fused(encoders=encoders, fusion=fusion).build(spec)
+    learner = methods.Fused(encoders=encoders, fusion=FUSION).build(setting(shapes=((4,), (3,))))
     params, statistics = learner.init(jax.random.key(0))
     assert [params["adapter"][i]["kernel"].shape for i in range(2)] == [(12, 12), (8, 12)]
     views = tuple(rng.normal(size=(5, d)).astype(np.float32) for d in (4, 3))

@@ -75,21 +75,3 @@ def test_chance_level_is_that_of_views_without_information():
     learner, of_views = methods.MultiEncoder(fusion=FUSION).build(of_tables()), losses.of_views(OBJECTIVE)
     chance = jax.jit(lambda: methods.chance_level(lambda z: learner.level(of_views, z), 3, N, 3))()
     np.testing.assert_allclose(chance, np.log(N) / 2, rtol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("method", "change", "message"),
-    [
-        ({}, {"shapes": SHAPES[:2]}, "at least 3, got 2"),
-        ({}, {"objective": losses.mv_infonce}, "needs objective all_pairs, got mv_infonce"),
-        (
-            {"fusion": models.MLPHead(out=4)},
-            {},
-            r"must end in the head's 3 features, got 4; .* --method\.fusion",
-        ),
-        ({"fusion_weight": 1.5}, {}, r"fusion_weight must be in \[0, 1\], got 1\.5"),
-    ],
-)
-def test_raises_on_incompatible_options(method, change, message):
-    with pytest.raises(ValueError, match=message):
-        methods.MultiEncoder(**{"fusion": FUSION, **method}).build(of_tables(**change))

@@ -10,10 +10,7 @@ from scipy import integrate, special
 
 from mvcl import metrics
 from mvcl.metrics import effective_rank, lidar
-
-
-def unit(z):
-    return z / np.linalg.norm(z, axis=-1, keepdims=True)
+from tests.losses.brute_force import unit
 
 
 def test_alignment(x64, rng):

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from functools import partial
 
 import jax
 import numpy as np
@@ -100,37 +101,17 @@ def test_best_gaussian_multiplicity_weighs_views_against_instances():
     assert found == max(candidates, key=value)
 
 
-def test_bad_arguments():
-    with pytest.raises(ValueError, match=r"views must be a whole number >= 2, got 1"):
-        metrics.gaussian_information(1, 1.0)
-    with pytest.raises(ValueError, match=r"group must be less than views = 3, got 3"):
-        metrics.gaussian_information(3, 1.0, 3)
-    with pytest.raises(ValueError, match=r"scores must have shape \(\.\.\., K, K\), K >= 2, got \(3, 2\)"):
-        metrics.info_nce_bound(np.zeros((3, 2)))
-    for group in ((), (0, 1, 2), (3,), (0, 0)):
-        with pytest.raises(ValueError, match=r"group must be some of the views 0 to 2, got"):
-            metrics.group_scores(np.ones((3, 4, 2)), group)
-    with pytest.raises(ValueError, match=r"equation must be 154 or 155, got 156"):
-        metrics.optimal_multiplicity(64, 1.0, 156)
-    with pytest.raises(ValueError, match=r"candidates must be in \[2, 32\], got \(2, 33\)"):
-        metrics.best_gaussian_multiplicity(64, 1.0, (2, 33))
-
-
 BIT = np.log(2)
 
 
-def tabulated(bits, seen, target):
-    """Joint probabilities (m_1, ..., m_k, classes): functions of equally likely bits, the views' and the target's."""
+def measured(bits, seen, target):
+    """Of views and a target that are functions of equally likely bits: the informations of each view, of all without
+    it, and of all; and the tables of joint probabilities of each view and of the others."""
     rows = [(*(of(*b) for of in seen), target(*b)) for b in itertools.product((0, 1), repeat=bits)]
     codes = [np.unique(column, axis=0, return_inverse=True)[1].reshape(-1) for column in zip(*rows)]
     joint = np.zeros([code.max() + 1 for code in codes])
     np.add.at(joint, tuple(codes), 1 / len(rows))
-    return joint
-
-
-def measured(joint):
-    """Informations of each view, of all without it, and of all; and the tables of each view and of the others."""
-    k = joint.ndim - 1
+    k = len(seen)
     own = [joint.sum(tuple(j for j in range(k) if j != i)) for i in range(k)]
     others = [joint.sum(i).reshape(-1, joint.shape[-1]) for i in range(k)]
     alone, without = (np.array([metrics.table_information(of) for of in each]) for each in (own, others))
@@ -178,7 +159,7 @@ KNOWN = {  # bits, views, target; unique, shared, synergy in bits
 @pytest.mark.parametrize("name", KNOWN)
 def test_parts_of_known_laws(name):
     bits, seen, target, *parts = KNOWN[name]
-    informations, tables = measured(tabulated(bits, seen, target))
+    informations, tables = measured(bits, seen, target)
     found = metrics.information_parts(*informations, **tables)
     low, high = metrics.information_bounds(*informations)
     for own, expected, least, most in zip(found, parts, low, high, strict=True):
@@ -201,17 +182,13 @@ def test_union_is_the_least_information_that_a_search_finds(rng):
     np.testing.assert_allclose(found, best, atol=1e-6)
 
 
-def up_sets(k):
-    """The atoms, each as the subsets of views that know it: with a subset every larger one."""
+@pytest.mark.parametrize(("k", "atoms"), [(2, 4), (3, 18)])
+def test_bounds_hold_for_every_decomposition_and_are_met(rng, k, atoms):
+    # the atoms, each as the subsets of views that know it: with a subset every larger one
     subsets = [s for r in range(1, k + 1) for s in itertools.combinations(range(k), r)]
     above = {s: frozenset(t for t in subsets if set(s) <= set(t)) for s in subsets}
     families = itertools.chain.from_iterable(itertools.combinations(subsets, r) for r in range(1, 4))
-    return {frozenset().union(*(above[s] for s in family)) for family in families}
-
-
-@pytest.mark.parametrize(("k", "atoms"), [(2, 4), (3, 18)])
-def test_bounds_hold_for_every_decomposition_and_are_met(rng, k, atoms):
-    lattice = sorted(up_sets(k), key=sorted)
+    lattice = sorted({frozenset().union(*map(above.get, family)) for family in families}, key=sorted)
     assert len(lattice) == atoms
     singles, whole = [(i,) for i in range(k)], tuple(range(k))
     rests = [tuple(j for j in whole if j != i) for i in whole]
@@ -244,12 +221,25 @@ def test_informations_of_more_views_are_not_less():
     np.testing.assert_allclose([*low.unique, low.shared, low.synergy], [0.2, 0, 0, 0], atol=1e-12)
 
 
-def test_bad_input():
-    with pytest.raises(ValueError, match=r"must be \(\.\.\., k\), .* k >= 2, got \(1,\), \(1,\) and \(\)"):
-        metrics.information_bounds([0.1], [0.0], 0.1)
-    with pytest.raises(ValueError, match="tables must have the same probabilities of the classes"):
-        metrics.union_information([np.full((2, 2), 0.25), np.array([[0.5, 0.1], [0.3, 0.1]])])
-    with pytest.raises(ValueError, match=r"at least 2 joint probabilities .* got \(2, 2\)$"):
-        metrics.union_information([np.full((2, 2), 0.25)])
-    with pytest.raises(ValueError, match="tables and others must be 2 each, got 2 and 0"):
-        metrics.information_parts([0.1, 0.2], [0.2, 0.1], 0.2, tables=[np.full((2, 2), 0.25)] * 2)
+FAIR, UNFAIR, ONES = np.full((2, 2), 0.25), np.array([[0.5, 0.1], [0.3, 0.1]]), np.ones((3, 4, 2))
+GROUPS, PARTS = ((), (0, 1, 2), (3,), (0, 0)), ([0.1, 0.2], [0.2, 0.1], 0.2)
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "message"),
+    [
+        (metrics.gaussian_information, (1, 1.0), "views must be a whole number >= 2, got 1"),
+        (metrics.gaussian_information, (3, 1.0, 3), "group must be less than views = 3, got 3"),
+        (metrics.info_nce_bound, (FAIR[:, :1],), r"scores .* \(\.\.\., K, K\), K >= 2, got \(2, 1\)"),
+        *((metrics.group_scores, (ONES, of), "group must be some of the views 0 to 2, got") for of in GROUPS),
+        (metrics.optimal_multiplicity, (64, 1.0, 156), "equation must be 154 or 155, got 156"),
+        (metrics.best_gaussian_multiplicity, (64, 1.0, (2, 33)), r"candidates must be in \[2, 32\], got"),
+        (metrics.information_bounds, ([0.1], [0.0], 0.1), r"k >= 2, got \(1,\), \(1,\) and \(\)"),
+        (metrics.union_information, ([FAIR, UNFAIR],), "tables must have the same probabilities of the cl"),
+        (partial(metrics.information_parts, tables=[FAIR] * 2), PARTS, "others must be 2 each, got 2 and 0"),
+        (metrics.union_information, ([FAIR],), r"at least 2 joint probabilities .* got \(2, 2\)$"),
+    ],
+)
+def test_raises_on_bad_arguments(function, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        function(*arguments)

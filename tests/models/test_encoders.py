@@ -34,11 +34,9 @@ from mvcl.models._norms import norm
 
 SMALL = {
     "resnet_cifar": (ResNet(stem="cifar", width=8), (8, 8, 3)),
-    "resnet_group": (ResNet(stem="cifar", norm="group", width=8), (8, 8, 3)),
     "vit": (ViT(patch=2, width=24, depth=2, heads=3), (8, 8, 1)),
     "convnet": (ConvNet((8, 16, 24)), (8, 8, 1)),
     "convnet_group": (ConvNet((8, 16, 24), norm="group"), (9, 7, 2)),
-    "mlp": (MLP((32, 16)), (11,)),
     "mlp_batch": (MLP((32, 16), norm="batch"), (4, 4, 1)),
 }
 
@@ -327,8 +325,8 @@ def test_positions_are_interpolated_for_images_of_another_size():
     """Half the size: the mean of the bicubic kernel over pairs of patches; the same size again: as they are."""
     encoder = ViT(patch=4, width=16, depth=1, heads=2).build((32, 32, 3), dtype=jnp.float32, rngs=nnx.Rngs(0))
     whole = encoder.pos_embed[...]
-    np.testing.assert_array_equal(encoder._positions(32, 32), whole)
-    half = encoder._positions(16, 16)
+    np.testing.assert_array_equal(_vit.resized(whole, encoder.grid, (8, 8)), whole)
+    half = _vit.resized(whole, encoder.grid, (4, 4))
     assert half.shape == (1, 1 + 16, 16)
     np.testing.assert_array_equal(half[:, 0], whole[:, 0])
     grid, small = whole[0, 1:].reshape(8, 8, 16), half[0, 1:].reshape(4, 4, 16)
@@ -361,6 +359,8 @@ def test_positions_are_interpolated_for_images_of_another_size():
         (EegConv(channels=255), (3000,), r"channels must be even.* got 255"),
         (EegConv(dropout=1.0), (3000,), r"dropout must be in \[0, 1\); got 1.0"),
         (EegConv(stretches=4), (90,), r"stretches must be at most the 2 positions of 90 samples; got 4"),
+        (MLPHead(init="xavier"), 4, r"init must be one of lecun, .*, kaiming_uniform, torch; got 'xavier'"),
+        (MLPHead(layers=0), 16, r"layers must be an integer of at least 1; got 0"),
         (Transformer(), (50,), r"input_shape of Transformer must be \(time, d\); got \(50,\)"),
     ],
 )

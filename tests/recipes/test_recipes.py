@@ -29,11 +29,6 @@ def parsed(config: Annotated[training.Config, tyro.conf.arg(name="")]) -> traini
     return config
 
 
-def load(source):
-    """A config on one device."""
-    return dataclasses.replace(training.load(source), mesh=Mesh(data=1))
-
-
 def docstrings(file):
     """Of a file, by an empty name, and of its functions."""
     tree = ast.parse(file.read_text())
@@ -56,8 +51,8 @@ def test_no_header_offers_microbatches_for_batch_norm():
 
 
 def suited(source):
-    """Config and outline, for data of their published size where they are not here."""
-    config = load(source)
+    """Config, on one device, and outline, for data of their published size where they are not here."""
+    config = dataclasses.replace(training.load(source), mesh=Mesh(data=1))
     outline = data.expected(config.data) or config.data.open()["train"].outline
     return training.suited_to(config, outline), outline
 

@@ -19,25 +19,13 @@ FROM_METHOD = {"normalize", "mask", "axis_name", "block_size", "extra_negatives"
 FROM_METHOD |= {"global_views", "max_operations"}
 
 
-def classes():
-    """The dataclasses of configs."""
-    found = [getattr(package, name) for package in PACKAGES for name in package.__all__]
-    return [cls for cls in found if isinstance(cls, type) and dataclasses.is_dataclass(cls)]
-
-
-def off(config, name):
-    """Whether a field may be left out: a mechanism that is absent."""
-    tables = [papers.OFF.get(cls.__name__, {}) for cls in type(config).__mro__]
-    return any(name in table and table[name] == getattr(config, name) for table in tables)
-
-
 class Calls:
     """The calls of some files, but for those of smoke variants, that leave settings to a default."""
 
     def __init__(self, monkeypatch, *folders):
         self.folders, self.found, self.views = folders, {}, []
-        for cls in classes():
-            if "__init__" in vars(cls):
+        for cls in (getattr(package, name) for package in PACKAGES for name in package.__all__):
+            if isinstance(cls, type) and dataclasses.is_dataclass(cls) and "__init__" in vars(cls):
                 monkeypatch.setattr(cls, "__init__", self.of_class(cls, cls.__init__))
         for name, function in losses.higher_order_functions().items():
             monkeypatch.setattr(losses, name, self.of_function(function))
@@ -61,7 +49,10 @@ class Calls:
             made(config, *args, **given)
             if type(config) is cls and (place := self.place()):
                 written = {*given, *names[: len(args)]}
-                left = [f for f in papers.needed(config) if f not in written and not off(config, f)]
+                # fields may be left out whose mechanism is absent
+                tables = [papers.OFF.get(of.__name__, {}) for of in cls.__mro__]
+                off = {f for table in tables for f in table if table[f] == getattr(config, f, None)}
+                left = [f for f in papers.needed(config) if f not in written | off]
                 if isinstance(config, training.Views):  # its data say whether a policy is needed
                     self.views.append((config, place, left))
                 else:

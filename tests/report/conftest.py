@@ -8,7 +8,6 @@ from run_pages import drawn, edit, measured, write_decomposition, write_geometry
 
 @pytest.fixture
 def make_run(tmp_path):
-    """write_run in the test's folder."""
     return lambda name, **options: write_run(tmp_path / name, **options)
 
 

@@ -106,16 +106,6 @@ def assume(page: str, folder: Path) -> None:
         np.savetxt(folder / f"mfeat-{name}", np.zeros((2000, 2)))
 
 
-def in_order(page: str, folder: Path) -> Iterator[tuple[Block, list[str]]]:
-    """Blocks and their commands; a block of Python that begins with `# NAME.py` is written to that file in its turn."""
-    assume(page, folder)
-    for block in blocks(page):
-        if block.language == "python" and (named := re.match(r"# ([\w/]+\.py)\n", block.text)):
-            (folder / named[1]).write_text(block.text, encoding="utf-8")
-        if block.language == "sh":
-            yield from ((block, words) for words in commands(block))
-
-
 def same(printed: str, claimed: str) -> bool:
     """Whether two outputs have the same words, and the same numbers to 1 %."""
     number = r"-?\d+\.?\d*(?:e[+-]?\d+)?"
@@ -183,11 +173,16 @@ def runs(words: list[str]) -> list[Path]:
 
 @pytest.mark.parametrize("page", marked("sh", exhaustive=STUDIES))
 def test_commands_are_parsed(page, folder, no_work, capsys):
-    for block, words in in_order(page, folder):
-        for run in runs(words):
-            run.mkdir(parents=True, exist_ok=True)
-            (run / "config.json").write_text(training.to_json(training.load("digits")))
-        assert not (problem := check(words, capsys)), f"{page}:{block.line}: {' '.join(words)}: {problem}"
+    """In order; a block of Python that begins with `# NAME.py` is written to that file in its turn."""
+    assume(page, folder)
+    for block in blocks(page):
+        if block.language == "python" and (named := re.match(r"# ([\w/]+\.py)\n", block.text)):
+            (folder / named[1]).write_text(block.text, encoding="utf-8")
+        for words in commands(block) if block.language == "sh" else ():
+            for run in runs(words):
+                run.mkdir(parents=True, exist_ok=True)
+                (run / "config.json").write_text(training.to_json(training.load("digits")))
+            assert not (problem := check(words, capsys)), f"{page}:{block.line}: {' '.join(words)}: {problem}"
 
 
 def check(words: list[str], capsys: pytest.CaptureFixture[str]) -> object:
@@ -200,8 +195,14 @@ def check(words: list[str], capsys: pytest.CaptureFixture[str]) -> object:
     if script.endswith(".sbatch"):
         words = ["mvcl", "train", *words[words.index(script) + 1 :]]
     if words[0] == "mvcl":
-        code, printed = called(words[1:], capsys)
-        return printed if code else None
+        capsys.readouterr()
+        try:
+            code = cli.main(words[1:])
+        except Parsed:
+            code = 0
+        except SystemExit as stop:  # tyro's help and errors
+            code = int(stop.code or 0)
+        return "".join(capsys.readouterr()) if code else None
     if words[0] == "make":
         targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
         return [word for word in words[1:] if word.isidentifier() and word not in targets]
@@ -211,18 +212,6 @@ def check(words: list[str], capsys: pytest.CaptureFixture[str]) -> object:
         return [word for word in words[2:] if word.startswith("--") and f'"{word}"' not in text] or not text
     known = script or re.match(OTHERS, " ".join(words))
     return None if known else f"{words[0]} is no program that this test knows; name it in OTHERS"
-
-
-def called(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
-    """Exit code and output of `mvcl`; 0 where its work would begin."""
-    capsys.readouterr()
-    try:
-        code = cli.main(arguments)
-    except Parsed:
-        code = 0
-    except SystemExit as stop:  # tyro's help and errors
-        code = int(stop.code or 0)
-    return code, "".join(capsys.readouterr())
 
 
 @pytest.fixture(scope="module")

@@ -1,14 +1,16 @@
 """The site: every public name has a place, docstrings keep their formulas, pictures have their makers."""
 
 import inspect
+import json
 import re
 import tomllib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from docs import reference
+from docs import modules, objectives, papers, printed, published, readme, reference, which
 from docs import site as generator
 from mvcl import losses, studies
 
@@ -26,10 +28,23 @@ def test_every_public_name_has_a_directive(package):
     assert "<!-- api" not in text
 
 
-@pytest.mark.parametrize("package", generator.PACKAGES)
-def test_a_page_has_the_signatures_and_docstrings_of_today(package):
-    path = reference.FOLDER / f"{package}.md"
-    assert reference.page(path) == path.read_text(encoding="utf-8"), "run `python -m docs.reference`"
+# Pages that modules of docs/ write from data, signatures and docstrings, and the functions that make them.
+OF_PACKAGES = [reference.FOLDER / f"{package}.md" for package in generator.PACKAGES]
+WRITTEN = [
+    (readme.PAGE, lambda: readme.written(readme.PAGE.read_text(), json.loads(readme.NUMBERS.read_text()))),
+    (modules.PAGE, modules.page),
+    (printed.PAGE, printed.page),
+    (published.FOLDER / "README.md", published.page),
+    (which.PAGE, lambda: which.page(which.published())),
+    *((page, partial(objectives.pages().get, page)) for page in objectives.pages()),
+    *((papers.FOLDER / f"{name}.md", partial(papers.page, name)) for name in papers.names()),
+    *((page, partial(reference.page, page)) for page in OF_PACKAGES),
+]
+
+
+@pytest.mark.parametrize(("page", "make"), WRITTEN, ids=lambda value: getattr(value, "stem", ""))
+def test_a_page_is_what_its_data_make_today(page, make):
+    assert page.read_text() == make(), "run `make docs-data` or the module of docs/ that writes it"
 
 
 def test_the_entry_of_a_function_is_its_call_and_its_docstring():

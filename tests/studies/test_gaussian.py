@@ -18,17 +18,15 @@ from tests.parametrize import some
 gaps = training.config_module(studies.find("shidani_gaps"))
 
 
-def tiny(name, **options):
-    """M = 3, K = 16; the grid has fewer nodes than the 48 vectors of a batch, which are summed exactly otherwise."""
-    options = {"networks": 3, "epochs": 2, "steps_per_epoch": 2, "grid": 32} | options
-    return _gaussian.gaussian(name, 3, 16, evaluation_batches=2, **options)
-
-
 @pytest.fixture(scope="module", params=some(["arithmetic", "multi_crop"], fast=["arithmetic"]))
 def trained(request, tmp_path_factory):
-    """Name and folder of a run of an objective."""
+    """Name and folder of a run of an objective, M = 3, K = 16.
+
+    The grid has fewer nodes than the 48 vectors of a batch, which are summed exactly otherwise.
+    """
     folder = tmp_path_factory.mktemp(request.param) / "run"
-    training.train(tiny(request.param), folder)
+    options = {"networks": 3, "epochs": 2, "steps_per_epoch": 2, "grid": 32, "evaluation_batches": 2}
+    training.train(_gaussian.gaussian(request.param, 3, 16, **options), folder)
     return request.param, folder
 
 

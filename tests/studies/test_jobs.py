@@ -28,29 +28,22 @@ class Slow:
     """Its value; takes some time, so that several processes share the cells."""
 
     value: int
-    fails: bool = False
 
     def run(self, folder, seed):
         time.sleep(0.3)
-        if self.fails:
-            print("tried")
-            raise ValueError("no")
         reserves = os.environ.get("XLA_PYTHON_CLIENT_PREALLOCATE") != "false"
         return [{"value": float(self.value + seed), "process": float(os.getpid()), "reserves": float(reserves)}]
 
 
-def small(
-    seeds: int = 2, *, scale_of: float = 1.0, fails: bool = False, data: Path | None = None
-) -> studies.Study:
+def small(seeds: int = 2, *, scale_of: float = 1.0, data: Path | None = None) -> studies.Study:
     """Ten cells.
 
     Args:
       seeds: of each cell.
       scale_of: a number.
-      fails: whether cell 3 fails.
       data: a file.
     """
-    cells = [studies.Cell(factors={"n": n}, task=Slow(value=n, fails=fails and n == 3)) for n in range(10)]
+    cells = [studies.Cell(factors={"n": n}, task=Slow(value=n)) for n in range(10)]
     others = (studies.Measure(name=name, better="") for name in ("process", "reserves"))
     measures = (studies.Measure(name="value"), *others)
     cost = f"{scale_of:g} s" if data is None else f"those of {data}"
@@ -62,7 +55,6 @@ def small(
 
 @pytest.fixture
 def study(tmp_path: Path, monkeypatch) -> Path:
-    """A study file of ten cells."""
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     file = tmp_path / "numbers_study.py"
     file.write_text(STUDY)
@@ -174,7 +166,7 @@ def test_a_dry_run_lists_the_runs_and_help_the_options_of_the_scale(study, tmp_p
     with pytest.raises(SystemExit):
         cli.main(["study", str(study), "--help"])
     text = capsys.readouterr().out
-    for word in ("--scale small: Ten cells.", "--scale-of", "whether cell 3 fails", "--slurm"):
+    for word in ("--scale small: Ten cells.", "--scale-of", "of each cell", "--slurm"):
         assert word in text
 
 

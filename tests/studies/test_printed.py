@@ -43,10 +43,6 @@ def test_noise_is_that_of_configurations_that_are_printed_twice():
     assert opened(S + "table3").noise["CIFAR10"].deviation == pytest.approx(share.std(), rel=0.05)
 
 
-def test_the_page_of_printed_numbers_is_up_to_date():
-    assert printed.PAGE.read_text() == printed.page(), "run: python -m docs.printed"
-
-
 @pytest.mark.parametrize(("a", "b", "runs"), [((75.61, 0.12), (75.36, 0.1), 5), ((8.0, 4.0), (7.0, 0.5), 10)])
 def test_an_interval_of_printed_deviations_is_welch_s(a, b, runs):
     test = stats.ttest_ind_from_stats(*a, runs, *b, runs, equal_var=False)

@@ -5,13 +5,13 @@ import itertools
 import jax
 import numpy as np
 
-from mvcl import data, training
+from mvcl import training
 from mvcl.training import _cost, _run
 
 
 def batches(run, first=0):
     """The batches of a run from a step on, on its devices."""
-    return data.to_devices(_run.batches(run, first), run.program.batch_sharding)
+    return _run.batches(run, first)
 
 
 def taken(config, count):

@@ -163,16 +163,12 @@ def test_raises_on_invalid_config_files(tmp_path, returned, message):
 
 
 def test_loads_files_variants_and_folders(tmp_path):
-    with pytest.raises(ValueError, match="no config at"):
-        training.load(tmp_path / "none.py")
     file = tmp_path / "c.py"
     file.write_text(HEADER + "def four(): return Config(views=Views(k=4))")
     with pytest.raises(ValueError, match=r"has no function get_config\(\).*It has four"):
         training.load(file)
     file.write_text(file.read_text() + "\ndef get_config(): return Config()")
     assert training.load(f"{file}:four").views.k == 4
-    with pytest.raises(ValueError, match=r"no function foru\(\).*did you mean four"):
-        training.load(f"{file}:foru")
     saved = tmp_path / "config.json"
     saved.write_text(training.to_json(Config()))
     sources = (saved, tmp_path, file)

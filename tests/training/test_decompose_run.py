@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+import re
 
 import jax
 import numpy as np
@@ -87,9 +88,10 @@ def test_command_prints_the_numbers_and_writes_them(config, tmp_path, capsys):
     content = json.loads((tmp_path / "decomposition.json").read_text())
     assert content["rows"]["raw views"]["parts"] == ["unique view1", "unique view2", "shared", "synergy"]
     table = pd.read_csv(tmp_path / "decomposition.csv", index_col=["row", "of"])
-    numbers = content["rows"]["trained encoder"]["numbers"]["synergy"]
-    np.testing.assert_allclose(table.loc[("trained encoder", "synergy")], [*numbers.values()])
-    assert f"{numbers['value']:.3f}" in said
+    assert "10 bootstrap draws" in said
+    for name, numbers in content["rows"]["trained encoder"]["numbers"].items():
+        np.testing.assert_allclose(table.loc[("trained encoder", name)].dropna(), [*numbers.values()])
+        assert re.search(rf"^{re.escape(name)} +{numbers['value']:.3f} ", said, re.MULTILINE)
     assert cli.main(["decompose", str(tmp_path), "--out", "x.txt"]) == 2
 
 

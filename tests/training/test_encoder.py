@@ -21,19 +21,17 @@ SMALL = {
 }
 
 
-def config_of(tiny, method):
+@pytest.mark.parametrize("method", some(methods.METHODS, fast={"multi_encoder", "student_teacher"}))
+def test_equals_embed_for_every_method(tiny, write_run, tmp_path, method):
+    method = methods.METHODS[method]()
     method = dataclasses.replace(method, **SMALL.get(type(method), {}))
     objective, views, source = losses.mv_infonce, tiny.views, tiny.data
     if isinstance(method, (methods.MocoV2, methods.MocoV3)):
         objective, views = losses.info_nce, dataclasses.replace(views, k=2)
     if isinstance(method, (methods.Sem, methods.MultiEncoder, methods.Fused)):
         objective, source = losses.all_pairs(losses.nt_xent), GIVEN
-    return dataclasses.replace(tiny, method=method, objective=objective, views=views, data=source)
-
-
-@pytest.mark.parametrize("method", some(methods.METHODS, fast={"multi_encoder", "student_teacher"}))
-def test_equals_embed_for_every_method(tiny, write_run, tmp_path, method):
-    folder = write_run(config_of(tiny, methods.METHODS[method]()), tmp_path / "run")
+    changes = {"method": method, "objective": objective, "views": views, "data": source}
+    folder = write_run(dataclasses.replace(tiny, **changes), tmp_path / "run")
     run, state = training.open_run(folder)
     training.embed(run, state, "test", tmp_path / "z.npz")
     written = np.load(tmp_path / "z.npz")["features"]

@@ -1,4 +1,4 @@
-"""Runs whose state is more than parameters: resuming, evaluation of either network, measures."""
+"""Runs whose state is more than parameters: resuming, evaluation of either network."""
 
 import shutil
 from functools import partial
@@ -9,7 +9,6 @@ import pytest
 
 from mvcl import data, evaluation, losses, methods, training
 from mvcl.studies import changed
-from mvcl.training import _run
 
 
 @pytest.fixture(scope="module")
@@ -64,22 +63,3 @@ def test_evaluates_either_network(moco, tmp_path, write_run):
         features[network] = training.encode(run, state, ("test",))[0]["test"]
     np.testing.assert_allclose(features["config"], 2 * features["momentum"], rtol=1e-5)
     assert np.any(features["momentum"])
-
-
-def test_logs_what_dsf_measures(moco):
-    """R, κ, s+ and s-; by Jensen's inequality the loss is at least that of these means with all 80 negatives alike."""
-    run = training.prepare(moco)
-    state, batch = run.program.init(), next(_run.batches(run, 0))
-
-    @jax.jit
-    def loss(state, batch):
-        given = methods.Batch(batch, lambda inputs: run.program.views(inputs))
-        of_views = losses.of_views(moco.objective)
-        return run.program.learner.loss(state["params"], state["statistics"], given, of_views)
-
-    value, (_, _, measures) = loss(state, batch)
-    row = {name: float(value) for name, value in measures.items()} | {"loss": float(value)}
-    np.testing.assert_allclose(row["resultant"], 0.95, rtol=1e-5)  # one view in a group
-    np.testing.assert_allclose(row["concentration"], 0.95 * (8 - 0.95**2) / (1 - 0.95**2) / 8, rtol=1e-4)
-    least = np.log1p(80 * np.exp(row["negative_similarity"] - row["positive_similarity"]))
-    assert least - 1e-4 < row["loss"] < least + 5

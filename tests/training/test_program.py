@@ -30,18 +30,13 @@ def tables(tiny):
     return dataclasses.replace(tiny, data=data.Synthetic(view_shapes=((6,), (6,), (6,)), examples=96))
 
 
-@pytest.fixture(scope="module")
-def on_one(tiny):
-    return curve(tiny, 5)
-
-
 MESHES = [Mesh(data=2), Mesh(data=8), Mesh(data=2, fsdp=2), Mesh(slices=2, data=2, fsdp=2)]
 
 
 @pytest.mark.parametrize("mesh", some(MESHES, fast=MESHES[-1:]), ids=str)
-def test_loss_curve_does_not_depend_on_devices(tiny, on_one, mesh):
-    losses, _ = curve(dataclasses.replace(tiny, mesh=mesh), 5)
-    np.testing.assert_allclose(losses, on_one[0], rtol=1e-5)
+def test_loss_curve_does_not_depend_on_devices(tiny, mesh):
+    found, expected = (curve(config, 5)[0] for config in (dataclasses.replace(tiny, mesh=mesh), tiny))
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 @pytest.mark.exhaustive
@@ -102,15 +97,6 @@ def test_microbatches_save_memory(tiny):
     assert memory[0] < memory[1] / 4
 
 
-@pytest.mark.exhaustive
-def test_devices_compute_only_their_rows(tiny):
-    more = {"train.batch_size": 128, "data.examples": 128, "train.log_every": 10**9}
-    config = changed(tiny, {"encoder": models.ConvNet(widths=(32, 64))} | more)
-    compiled = (stepping.lowered(changed(config, {"mesh.data": n})).compile() for n in (1, 8))
-    one, eight = (step.cost_analysis()["flops"] for step in compiled)
-    assert 6.5 < one / eight < 8.5  # all but the gathered embeddings is split
-
-
 @pytest.mark.parametrize("devices", some([1, 4], fast=[4]))
 def test_loss_of_groups_is_the_mean_of_their_losses(tables, devices):
     changes = {"objective": losses.info_nce, "train.group": 4, "mesh.data": devices}
@@ -147,7 +133,6 @@ PAIRS, SLOW = losses.cross_pairs(losses.info_nce), pytest.mark.exhaustive
         pytest.param(methods.Simclr(), losses.frossl, id="gathered", marks=SLOW),
         pytest.param(methods.Simclr(), spread, id="unmasked", marks=SLOW),
         pytest.param(methods.MocoV2(queue=24), PAIRS, id="queue"),
-        pytest.param(methods.MocoV3(predictor=models.MLPHead(out=8)), PAIRS, id="moco_v3", marks=SLOW),
     ],
 )
 def test_devices_that_do_not_divide_the_batch_train_on_the_same_one(tables, method, objective):
@@ -193,9 +178,17 @@ def test_groups_split_masks_and_weights(rng):
             {"views.policy": augment.simclr(image_size=8)},
             r"normalises 3 channels and the images have 1; use --views\.policy\.mean",
         ),
+        ({"optimizer.warmup_share": 0.6}, r"warmup_share must be in \[0, 0.5\], got 0.6"),
+        (
+            {"optimizer": AdamW(warmup_share=0.1, warmup_epochs=1.0)},
+            "warmup_share must be 0 with optimizer.w",
+        ),
+        ({"optimizer.warmup_epochs": -1.0}, "warmup_epochs must be at least 0, got -1"),
+        ({"optimizer.learning_rate": 0.0}, "learning_rate must be more than 0, got 0.0"),
+        ({"optimizer.weight_decay": -0.1}, "weight_decay must be at least 0, got -0.1"),
     ],
 )
-def test_raises_on_batches_groups_and_views_that_do_not_fit(tiny, changes, message):
+def test_raises_on_options_that_do_not_fit(tiny, changes, message):
     with pytest.raises(ValueError, match=message):
         training.prepare(changed(tiny, changes))
 
@@ -228,13 +221,15 @@ def test_rates_of_parts():
     [
         (Sgd(learning_rate=0.1), lambda rate, decay, mask: optax.chain(
             optax.add_decayed_weights(decay, mask), optax.sgd(rate, 0.9))),
+        (Sgd(learning_rate=0.1, decays="all"), lambda rate, decay, mask: optax.chain(
+            optax.add_decayed_weights(decay), optax.sgd(rate, 0.9))),
         (AdamW(learning_rate=0.1, clip_norm=0.5), lambda rate, decay, mask: optax.chain(
             optax.clip_by_global_norm(0.5), optax.adamw(rate, weight_decay=decay, mask=mask))),
         (Lars(learning_rate=0.05), lambda rate, decay, mask: optax.lars(rate, decay, mask, trust_ratio_mask=mask)),
     ],
-    ids=["sgd", "adamw", "lars"],
+    ids=["sgd", "sgd of all", "adamw", "lars"],
 )  # fmt: skip
-def test_optimisers_are_those_of_optax_and_decay_neither_biases_nor_norms(mine, theirs):
+def test_optimisers_are_those_of_optax_and_decay_biases_and_norms_if_asked(mine, theirs):
     mine = dataclasses.replace(mine, weight_decay=0.2, warmup_epochs=1)
     mine, _ = _optimizers.build(mine, examples=512, steps=10, steps_per_epoch=5)
     rate = optax.warmup_cosine_decay_schedule(0.0, 0.1, 5, 10)
@@ -245,16 +240,6 @@ def test_optimisers_are_those_of_optax_and_decay_neither_biases_nor_norms(mine, 
         gradient = jax.tree.map(lambda x: jnp.sin(x + i), params)  # noqa: B023
         (u, a), (v, b) = mine.update(gradient, a, params), theirs.update(gradient, b, params)
         jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5), u, v)
-
-
-def test_decay_of_all_parameters():
-    params = {"k": jnp.ones((2, 2)), "b": jnp.ones(2)}
-    for decays, of_bias in (("all", -0.1 * 0.2), ("matrices", 0.0)):
-        optimizer = Sgd(learning_rate=0.1, weight_decay=0.2, decays=decays)
-        rule, _ = _optimizers.build(optimizer, examples=256, steps=10, steps_per_epoch=5)
-        updates, _ = rule.update(jax.tree.map(jnp.zeros_like, params), rule.init(params), params)
-        np.testing.assert_allclose(updates["k"], -0.1 * 0.2, rtol=1e-6)
-        np.testing.assert_allclose(updates["b"], of_bias, rtol=1e-6)
 
 
 def test_stacked_biases_are_not_decayed():
@@ -312,27 +297,10 @@ def test_weight_decay_follows_a_cosine_to_its_end():
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"warmup_share": 0.6}, r"warmup_share must be in \[0, 0.5\], got 0.6"),
-        ({"warmup_share": 0.1, "warmup_epochs": 1.0}, "warmup_share must be 0 with optimizer.warmup_epochs"),
-        ({"warmup_epochs": -1.0}, "warmup_epochs must be at least 0, got -1"),
-        ({"learning_rate": 0.0}, "learning_rate must be more than 0, got 0.0"),
-        ({"weight_decay": -0.1}, "weight_decay must be at least 0, got -0.1"),
-    ],
-)
-def test_raises_on_options_of_an_optimizer(options, message):
-    with pytest.raises(ValueError, match=message):
-        _optimizers.build(AdamW(**options), examples=8, steps=100, steps_per_epoch=7)
-
-
-@pytest.mark.parametrize(
     ("name", "k", "expected"),
     [
         ("info_nce", 2, np.log(64)),
         ("byol", 2, 2.0),
-        pytest.param("nt_xent", 2, np.log(127), marks=pytest.mark.exhaustive),
-        pytest.param("mv_infonce", 2, np.log(64), marks=pytest.mark.exhaustive),
         # k log(n-1) - log(k(k-1)), the limit of many dimensions; constant embeddings are (k-1)/temperature above
         pytest.param("mv_dhel", 3, 3 * np.log(63) - np.log(6), marks=pytest.mark.exhaustive),
     ],

@@ -110,13 +110,9 @@ def _forward_tiles(fixed: bool, o: whole.Operand) -> whole.LogSums:
             columns = _joined(columns, p, b, total(entries, axis=0), join)
         return whole.LogSums(rows, columns), None
 
-    def start(size: int) -> jax.Array:
-        empty = jnp.full((len(o.pairs), size), 0.0 if fixed else -jnp.inf, o.x.dtype)
-        return _numerics.vary_as(empty, o.x)
-
-    (rows, columns), _ = lax.scan(
-        add, whole.LogSums(start(padded.x.shape[1]), start(padded.y.shape[1])), steps
-    )
+    sizes, empty = (padded.x.shape[1], padded.y.shape[1]), 0.0 if fixed else -jnp.inf
+    start = [_numerics.vary_as(jnp.full((len(o.pairs), size), empty, o.x.dtype), o.x) for size in sizes]
+    (rows, columns), _ = lax.scan(add, whole.LogSums(*start), steps)
     rows, columns = rows[:, : o.x.shape[1]], columns[:, : o.y.shape[1]]
     if fixed:
         rows, columns = whole.log_sum(rows, o.bound), whole.log_sum(columns, o.bound)
