@@ -178,7 +178,8 @@ def _of_files(place: Path, spec: ExampleSpec) -> Split:
         raise ValueError(f"it has no image ({', '.join(_images.IMAGE_SUFFIXES)})")
     shape: _images.Shape = (None, None, spec.channels)
     if spec.image_shape is not None:  # a program for images of one size
-        (height, width, _), _ = _images.shape_of(len(files), files.__getitem__, str, str(place))
+        name = lambda row: f"image {files[row]}"  # noqa: E731
+        (height, width, _), _ = _images.shape_of(len(files), files.__getitem__, name, str(place))
         if height is None:
             how = "resize them, or give them to mvcl.load(RUN) as a list of arrays"
             raise ValueError(f"the run's images have one size, and these have several: {how}")

@@ -157,7 +157,7 @@ def evaluation_table(rows: Mapping[str, Sequence[Result]]) -> str:
     if every.empty:
         return ""
     known = every.dropna(subset="value")
-    ends = known["deviation"].map(" ± {:.3f}".format, na_action="ignore").fillna("")
+    ends = known["deviation"].astype(object).map(" ± {:.3f}".format, na_action="ignore").fillna("")
     known = known.assign(text=known["value"].map("{:.3f}".format) + ends)
     table = known.pivot(index="row", columns="name", values="text")
     table = table.reindex(index=rows, columns=every["name"].unique())

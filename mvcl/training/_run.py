@@ -75,7 +75,7 @@ def open_run(
     """Open a finished or interrupted run on the present devices; arguments and errors are those of `open_encoder`.
 
     `output` is the output to evaluate; `config` that of evaluation.features. Without `with_data` the run has no splits,
-    and its data are not needed.
+    and its data are not needed. All calls on the run together leave out up to train.corrupt_limit unreadable examples.
     """
     folder = _configs.run_folder(workdir)
     with _files.naming(file := folder / "config.json"):
