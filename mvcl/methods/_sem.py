@@ -44,16 +44,16 @@ class Sem:
     which is ours."""
     as_released: bool = False
     """Train as the released code does (SubmissionsIn/SEM, train.py), which the paper does not describe: with
-    restart_optimizer, last_batch and uniform_biases, and 100 K-means starts."""
+    restart_optimizer, last_batch and uniform_biases, and 100 K-means starts: the defaults."""
     restart_optimizer: bool = True
     """Start with new moments of the gradients in every contrastive epoch after the first, as the released code does. In
     the first, the embedding layer's are new in any case: it is not pre-trained."""
-    last_batch: bool = False
+    last_batch: bool = True
     """Use the examples that are left at the end of an epoch as a smaller last batch, if they are two or more; otherwise
     they are not used in that epoch."""
-    uniform_biases: bool = False
+    uniform_biases: bool = True
     """Draw initial biases from U(±1/sqrt(inputs)), as PyTorch does; otherwise they are zero."""
-    k_means_starts: int = 10
+    k_means_starts: int = 100
     """K-means starts for the clusters of W."""
     mini_batch_above: int = 10_000
     """K-means takes mini-batches of 5,000 rows for more examples than this, as the released code; 0: never."""

@@ -39,7 +39,8 @@ class Estimate:
     state_bytes: float  # with the batch
     temporary_bytes: float
     steps: int | None  # of the run; None if the length of an epoch is unknown
-    training_examples: int | None  # None if unknown
+    epochs: float | None  # of the run, and examples of one; None if unknown
+    training_examples: int | None
     evaluation_flops: float | None  # of `evaluation.passes` encodings of the training images; None if unknown
     relative_compute: float | None  # encoder passes by those of 128 epochs of 2 views (Shidani 2024, Eq. 29)
     assumed: str  # of missing data
@@ -95,6 +96,7 @@ def estimate(config: Config) -> Estimate:
         state_bytes=float(memory.argument_size_in_bytes),
         temporary_bytes=float(memory.temp_size_in_bytes),
         steps=program.steps if counted or config.train.steps is not None else None,
+        epochs=epochs if counted else None,
         training_examples=outline.examples if counted else None,
         evaluation_flops=encoded * _encoding(program, config, outline) if counted else None,
         relative_compute=metrics.relative_compute(config.views.k, epochs) if counted else None,
@@ -117,9 +119,8 @@ def dry_run(config: Config) -> str:
     e = estimate(config)
     n, k, rate = e.config.examples, e.config.views.k, _optimizers.peak(e.config.optimizer, e.config.examples)
     length = "unknown" if e.steps is None else f"{e.steps:,}"
-    if e.steps is not None and e.training_examples is not None:
-        epochs = e.steps / (e.training_examples // n)
-        length += f" ({epochs:.1f} epochs of {e.training_examples:,} examples)"
+    if e.epochs is not None:
+        length += f" ({e.epochs:.1f} epochs of {e.training_examples:,} examples)"
     lines = [
         f"batch        {n:,} examples x {k} views = {n * k:,} views{e.config.batch_origin}",
         f"rate         {rate:.4g}, the peak learning rate for this batch",
