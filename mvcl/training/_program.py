@@ -101,8 +101,8 @@ def _built(config: Config, outline: data.Outline, mesh: Mesh) -> Program:
     n, k, train, spec = config.examples, config.views.k, config.train, outline.spec
     platform = mesh.devices.flat[0].platform
     learner = learner_of(config, outline, platform)
-    learner.last_batch &= outline.examples % n != 1  # one example has no negatives
-    rows = rows_per_device(config, outline.examples, mesh, learner)
+    learner.last_batch &= outline.examples % n > 1  # one example has no negatives
+    rows, left = rows_per_device(config, outline.examples, mesh, learner)
     steps_per_epoch = data.epoch_steps(outline.examples, n, last_batch=learner.last_batch)
     steps = round(train.epochs * steps_per_epoch) if train.steps is None else train.steps
     if steps < 1:
@@ -124,7 +124,7 @@ def _built(config: Config, outline: data.Outline, mesh: Mesh) -> Program:
 
     replicated = NamedSharding(mesh, PartitionSpec())
     microbatches = _sharding.microbatches(train.microbatch, rows, mesh)
-    step = step_of(config, steps, learner, rule, objective, microbatches)
+    step = step_of(config, steps, learner, rule, objective, microbatches, left)
     apply, plain, head = features_of(config, spec, learner)
     state = jax.tree.map(partial(placed, mesh=mesh), jax.eval_shape(init, np.uint32(0)))
     sharding = jax.tree.map(lambda x: x.sharding, state)
@@ -188,13 +188,14 @@ def step_of(
     rule: optax.GradientTransformation,
     objective: methods.OfViews,
     microbatches: methods.Microbatches | None,
+    left: int = 0,
 ) -> Callable[[State, Any], tuple[State, dict[str, jax.Array]]]:
-    """(state, batch) -> (state after one update, values to log)."""
+    """(state, batch) -> (state after one update, values to log); `left` examples are a smaller last batch."""
 
     def loss(params: Any, state: State, batch: Any) -> tuple[jax.Array, Any]:
         key = jax.random.fold_in(jax.random.key(state["seed"]), state["step"])
         rows = len(batch["index"])
-        examples = rows if learner.last_batch else config.examples
+        examples = config.examples if rows >= config.examples else left
         padded = examples if examples < rows else None
         given = methods.Batch(batch, partial(drawn, config.policies, state["seed"]), microbatches, padded)
         keyed = partial(objective, key=key) if losses.takes(config.objective).key else objective
@@ -294,27 +295,29 @@ def arranged(devices: Sequence[Any], slices: int, data: int, fsdp: int) -> np.nd
     return mesh_utils.create_hybrid_device_mesh((data, fsdp), (slices, 1), devices)
 
 
-def rows_per_device(config: Config, examples: int, mesh: Mesh, learner: methods.Learner) -> int:
-    """Rows per device of a batch, of which the last are not counted where devices do not divide it.
+def rows_per_device(config: Config, examples: int, mesh: Mesh, learner: methods.Learner) -> tuple[int, int]:
+    """Rows per device of a batch, of which the last are not counted where devices do not divide it; and the number of
+    examples of the last batch of an epoch, 0 without `last_batch`.
 
-    `ValueError` for a batch larger than the split, or one that does not divide over the devices or into groups, as the
-    examples left at the end of an epoch too, if the learner has `last_batch`.
+    `ValueError` for a batch larger than the split, for one, or a last one, that does not divide over the devices or
+    into groups where it has to, and for a last one of as many rows as the others.
     """
-    n, group, last_batch = config.examples, config.train.group, learner.last_batch
+    n, group = config.examples, config.train.group
     if n > examples:
         raise ValueError(f"train.batch_size must be at most the {examples} training examples, got {n}")
-    last, size = examples % n if last_batch else 0, mesh.size
+    last, size = examples % n if learner.last_batch else 0, mesh.size
     for count, batch in ((n, "a batch"), (last, "the last batch of an epoch")):
         if count % size:
             own = isinstance(config.method, methods.Supervised) or not models.counts_rows(learner.abstract)
             needs = ", as method supervised and batch statistics of groups or other packages need" * own
-            if own or last_batch or group is not None:
+            same = last > 0 and -(-last // size) == -(-n // size)  # a step tells a last batch by its rows
+            if own or same or group is not None:
                 what = f"{batch} of {count} examples does not divide over {size} devices{needs}"
                 raise ValueError(f"{what}; use --mesh.data 1, or another --train.batch-size than {n}")
         if group is not None and (rows := count // size) % group:
             what = f"train.group must divide the {rows} examples of a device's part of {batch}, got {group}"
             raise ValueError(f"{what}; use fewer devices with --mesh.data, or a larger --train.batch-size")
-    return -(-n // size)
+    return -(-n // size), last
 
 
 def placed(x: jax.ShapeDtypeStruct, mesh: Mesh | AbstractMesh) -> jax.ShapeDtypeStruct:

@@ -14,7 +14,7 @@ import pytest
 from mvcl import cli, data, evaluation, losses, metrics
 from mvcl.methods import Sem, _sem
 from mvcl.studies import changed
-from mvcl.training import AdamW, Config, Mesh, Train, _optimizers, build, load, suited_to
+from mvcl.training import AdamW, Config, Mesh, Train, _optimizers, _run, build, load, suited_to
 
 # Xu 2023, the released settings: contrastive epochs of a round, rounds, views.
 RECIPES = {
@@ -102,6 +102,24 @@ def test_a_last_batch_needs_fitting_options():
     assert built({"train.batch_size": 449}).steps_per_epoch == 4  # the example that is left has no negatives
     with pytest.raises(ValueError, match="last batch of an epoch of 897 examples does not divide over 4"):
         built({"mesh.data": 4, "train.batch_size": 900})
+
+
+def test_a_last_batch_that_does_not_divide_over_the_devices_is_that_of_one():
+    """The rows that pad it count in no loss."""
+    found = []
+    for devices in (1, 4):
+        run = _run.prepare(changed(STARTS_AGAIN, {"mesh.data": devices, "train.batch_size": 27}))
+        state, left = run.program.init(), run.outline.examples % 27
+        assert left % 4
+        assert run.program.steps_per_epoch == run.outline.examples // 27 + 1
+        sizes = set()
+        for _, batch in zip(range(6), stream := _run.batches(run, 0)):
+            sizes.add(len(batch["index"]))
+            state, values = run.program.step(state, batch)
+        stream.close()
+        assert sizes == {-(-n // devices) * devices for n in (27, left)}
+        found.append((state["params"], values["loss"]))
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=2e-3, atol=2e-5), *found)
 
 
 def test_tables_without_classes_need_a_number_of_clusters(tmp_path, rng, capsys):
