@@ -30,8 +30,8 @@ CMC's memory bank of negatives is not here; its sum over pairs m < n with the ne
 DCP, MFLVC and DSIMVC are not implemented. Precision is float32 on every device; a GPU's bfloat16 or TF32 would be
 another computation.
 
-Hardware: 2 CPU cores. Times marked * are not measured: they are the FLOPs of docs/how_to/recipes.md at the speed of
-handwritten, 45 GFLOP in 0.19 s, without the K-means.
+Hardware: 2 CPU cores. Times marked * are not measured: they are the FLOPs of docs/how_to/recipes.md at 45 GFLOP in
+0.19 s, an earlier speed of handwritten, without the K-means.
 Tables and figures with their claims are studies: `mvcl study xu_table2 --data DIR`, xu_table3 and xu_figure2.
 Ours: none of the paper's five sets was run; small scales of xu_table2 and xu_figure2 are published.
 """
@@ -125,7 +125,7 @@ def handwritten() -> Config:
     """Handwritten numerals (UCI mfeat), 6 views of 2,000 digits: 2 rounds of 50 epochs.
 
     Not from Xu 2023: a data set that is small and free.
-    Cost: 6 minutes*; 0.072 PFLOP.
+    Cost: 15 minutes; 0.072 PFLOP.
     The released code (3 seeds, docs/how_to/sem.md): ACC 82.6 ± 0.3 %, NMI 82.3 ± 0.4 %, and after round 1 85.3 ± 1.1 %,
     86.9 ± 0.3 %. `mvcl study control_sem_training --scale paper --data handwritten.mat` trains its parts.
     """
@@ -152,7 +152,7 @@ def digits_views() -> Config:
 
     --data.noise adds a seventh view, of noise: its weights fall, and without weights (--method.weights none
     --method.lam 0) its own accuracy rises. Not from a paper.
-    Cost: 2 minutes*; 0.009 PFLOP.
+    Cost: 1 minute*; 0.009 PFLOP.
     """
     method = dataclasses.replace(
         _method(50, watch_epochs=10),  # ours

@@ -34,6 +34,7 @@ from mvcl.models._norms import norm
 
 SMALL = {
     "resnet_cifar": (ResNet(stem="cifar", width=8), (8, 8, 3)),
+    "resnet_group": (ResNet(stem="cifar", norm="group", width=8), (8, 8, 3)),
     "vit": (ViT(patch=2, width=24, depth=2, heads=3), (8, 8, 1)),
     "convnet": (ConvNet((8, 16, 24)), (8, 8, 1)),
     "convnet_group": (ConvNet((8, 16, 24), norm="group"), (9, 7, 2)),

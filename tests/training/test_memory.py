@@ -12,7 +12,7 @@ from parametrize import some
 
 from mvcl import data, losses, methods, models
 from mvcl.studies import changed
-from mvcl.training import Sgd, _cost, _memory
+from mvcl.training import Mesh, Sgd, _cost, _memory
 
 ROWS = _memory.ROWS
 
@@ -115,6 +115,7 @@ SEQUENCES = CONVNET | {
 CASES = {
     "eight": CONVNET | {"mesh.data": 8},
     "microbatches": SEQUENCES | {"train.microbatch": 4, "mesh.data": 4},
+    "fsdp": SEQUENCES | {"mesh": Mesh(data=2, fsdp=2)},
     "student_teacher": CONVNET | {"method": methods.StudentTeacher(predictor=models.MLPHead(out=8))},
     "multi_encoder": SEQUENCES | {"method": methods.MultiEncoder()},
 }
