@@ -323,7 +323,7 @@ def warning(run: Any) -> str:
     """What a run that does not fit its devices should change; empty if it fits, or their memory is unknown."""
     config, outline, mesh = run.config, run.outline, run.program.mesh
     device = mesh.devices.flat[0]
-    limit = (device.memory_stats() or {}).get("bytes_limit") if device.platform != "cpu" else None
+    limit = (device.memory_stats() or {}).get("bytes_limit")
     if limit is None or (needs := Model(config, outline, device.platform).on(mesh.size).total) <= limit:
         return ""
     what = f"a step needs about {needs / 1e9:.1f} GB of each device, which has {limit / 1e9:.1f}"

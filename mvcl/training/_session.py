@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from mvcl import _buckets, _files, _progress, data, metrics
-from mvcl.training import _cost, _evaluate, _folder, _memory
+from mvcl.training import _cost, _evaluate, _folder
 from mvcl.training._evaluate import Table
 from mvcl.training._folder import Checkpoints
 from mvcl.training._processes import Interrupted, Stop
@@ -78,6 +78,8 @@ def full_speed(run: Run) -> float | None:
     peak = _cost.peak_flops(train.peak_tflops)
     if peak is None or (train.peak_tflops is None and train.precision == "float32"):
         return None
+    from mvcl.training import _memory
+
     train = dataclasses.replace(train, remat="none", microbatch=None)  # computing again is no use of a device
     config = dataclasses.replace(run.config, train=train)
     model = _memory.Model(config, run.outline, mesh.devices.flat[0].platform)

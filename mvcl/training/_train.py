@@ -10,7 +10,7 @@ from pathlib import Path
 import jax
 
 from mvcl import _buckets, _progress, augment, data, evaluation, methods, models
-from mvcl.training import _folder, _memory, _processes
+from mvcl.training import _folder, _processes
 from mvcl.training._config import Config, Train, Views
 from mvcl.training._evaluate import Table
 from mvcl.training._optimizers import Sgd
@@ -100,8 +100,11 @@ def loop(session: Session, hooks: list[Hook]) -> None:
     with clock.phase("compiling"), _progress.during("compiling the chance level"):
         chance = {"chance": program.chance()} if program.chance and session.step < program.steps else {}
     doing = "compiling"
-    if session.step < program.steps and (large := _memory.warning(session.run)):
-        _progress.line(f"warning: {large}")
+    if session.step < program.steps and program.mesh.devices.flat[0].platform != "cpu":
+        from mvcl.training import _memory
+
+        if large := _memory.warning(session.run):
+            _progress.line(f"warning: {large}")
     for hook in hooks:
         hook(session.step, session.state, {})
     with clock.phase("training"), _progress.during("training"):
