@@ -248,7 +248,7 @@ def overview(opened: Opened, folder: Path, options: Options) -> str:
     absent = dict.fromkeys(f"data absent: {why}" for of in sources.values() if (why := training.absent(of)))
     left = [place.cell.name for place in _left(opened.study, folder, options.again, options.only)]
     every = len(opened.study.cells) * opened.study.seeds
-    cost = f"nothing was run; {len(left)} of the {every} runs that cost {opened.study.cost}"
+    cost = f"all {every} runs: {opened.study.cost}; {len(left)} left, none finished"
     seconds = max(
         kinds.values(), key=lambda cells: sum(map(len, cells.values()))
     )  # of the kind with more runs

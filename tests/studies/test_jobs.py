@@ -152,13 +152,13 @@ def test_a_dry_run_lists_the_runs_and_help_the_options_of_the_scale(study, tmp_p
     assert cli.main(["study", str(study), *options]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "missing   n 0, seed 0"
-    assert lines[-2:] == ["20 runs: 20 missing", "cost: nothing was run; 20 of the 20 runs that cost 3 s"]
+    assert lines[-2:] == ["20 runs: 20 missing", "cost: all 20 runs: 3 s; 20 left, none finished"]
     assert cli.main(["study", str(study), *options, "--only", "n=3,n=5"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.removeprefix("missing   ") for line in lines[:4]] == [
         f"n {n}, seed {seed}" for n in (3, 5) for seed in (0, 1)
     ]
-    assert lines[-2:] == ["4 runs: 4 missing", "cost: nothing was run; 4 of the 20 runs that cost 3 s"]
+    assert lines[-2:] == ["4 runs: 4 missing", "cost: all 20 runs: 3 s; 4 left, none finished"]
     assert not (tmp_path / "w").exists()
     monkeypatch.chdir(tmp_path)  # cells of the same data are the same, however they were named
     assert cli.main(["study", str(study), *options, "--data", "there.npz"]) == 0
