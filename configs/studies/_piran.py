@@ -16,6 +16,11 @@ def taught() -> dict[str, Any]:
     return {"method": StudentTeacher(momentum=0.99, predictor=head), "head": head}
 
 
+def on_bench() -> dict[str, Any]:
+    """`taught` with a momentum that stays where it is, and groups of 16 examples."""
+    return {**taught(), "method.end_momentum": 0.99, "train.group": 16}
+
+
 def methods(epsilon: float = 0.2) -> dict[str, losses.Loss]:
     """The rows of Tables 1 and 2, in their order; BYOL's two are one function."""
     return {

@@ -88,8 +88,7 @@ def small(seeds: int = SEEDS, *, data: Path) -> Study:
         for k in (2, 3, 4) if name in methods else varied:
             # Of two views the average of the others is the other.
             pairs = name.replace("ave", "pwe") if k == 2 else name
-            changes = {**_piran.taught(), "method.end_momentum": 0.99}
-            changes |= {"train.group": 16, "objective": objectives[pairs]}
+            changes = {**_piran.on_bench(), "objective": objectives[pairs]}
             cells.append(_bench.cell({"method": name, "k": k}, _images.bench(data, k), changes))
     unequal = "All compare groups of 16 examples but for training on labels, which compares none."
     claims = _claims(_images.LINEAR, methods, (2, 3, 4), epsilons, varied)
