@@ -34,7 +34,7 @@ def small(seeds: int = 2, *, data: Path) -> Study:
         unequal="Not objectives but their rates are compared: those of Piran have groups of 16, of Jeon 64 images.",
         along="learning rate",
         seeds=seeds,
-        cost="45 minutes on 2 CPU cores, estimated",
+        cost="40 minutes on 2 CPU cores",
     )
 
 
