@@ -33,13 +33,16 @@ def taken(study: studies.Study, folder: Path, pages: dict[str, dict[str, Any]]) 
             for seed in (seed for seed, state in cell["status"].items() if state == "finished"):
                 networks = [of for n, of in cell["seeds"].items() if int(n) % page["seeds"] == int(seed)]
                 values = [{m: x / units[m] for m, x in of.items() if m in wanted} for of in networks]
-                known.setdefault((cell["folder"], seed), {**page, "values": values, "page": stem})
+                other = {} if stem == folder.name else {"page": stem}
+                known.setdefault((cell["folder"], seed), {**page, "values": values, **other})
     count = 0
     for place in studies.places(study, folder):
         page = known.get((f"cells/{place.folder.parent.name}", str(place.seed)))
         if page is None or studies.look(place).state != "missing":
             continue
-        record = {name: page[name] for name in ("commit", "machine", "versions", "date", "page")}
+        record = {
+            name: page[name] for name in ("commit", "machine", "versions", "date", "page") if name in page
+        }
         record["seconds"] = page["seconds"] / sum(len(of["status"]) for of in page["cells"] if of["seeds"])
         record["cores"] = min(map(int, re.findall(r", (\d+) cores?", page["machine"])), default=2)
         record["values"] = page["values"]

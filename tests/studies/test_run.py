@@ -194,6 +194,8 @@ def test_runs_are_taken_from_published_pages(tmp_path, work, monkeypatch):
     assert taken.taken(more, new, pages) == 0
     after = numbers(more, new)
     assert after["taken"] == {"counted_small": 9}
+    assert taken.taken(of, tmp_path / "own" / "work", {"work": pages["counted_small"]}) == 9
+    assert not numbers(of, tmp_path / "own" / "work").get("taken")
     assert after["cells"][:3] == before["cells"]
     assert after["baselines"] == before["baselines"]
     assert after["seconds"] == pytest.approx(before["seconds"], abs=1)
