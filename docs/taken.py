@@ -33,7 +33,7 @@ def taken(study: studies.Study, folder: Path, pages: dict[str, dict[str, Any]]) 
             for seed in (seed for seed, state in cell["status"].items() if state == "finished"):
                 networks = [of for n, of in cell["seeds"].items() if int(n) % page["seeds"] == int(seed)]
                 values = [{m: x / units[m] for m, x in of.items() if m in wanted} for of in networks]
-                other = {} if stem == folder.name else {"page": stem}
+                other = {} if stem == folder.name else {"page": stem}  # no page shares runs with itself
                 known.setdefault((cell["folder"], seed), {**page, "values": values, **other})
     count = 0
     for place in studies.places(study, folder):
