@@ -39,7 +39,8 @@ images each: plain, grey, inverted, turned by 30 degrees, blurred, noisy. Plain 
 and teacher on the network of the bench (docs/how_to/bench.md), groups of 10 classes, 80 examples in a batch; the
 classifiers have 30 epochs without augmentation. The learning rate is 0.001, ours: at the bench's 0.01 the embeddings of
 most runs collapse to a point here. The teacher's momentum stays at 0.99, where the paper raises it to 1: in so few
-steps it would keep a tenth of its start. InfoNCE has temperature 0.1, ours; the paper names none. BYOL pwe is not run."""
+steps it would keep a tenth of its start. InfoNCE has temperature 0.1, ours; the paper names none. BYOL pwe is not
+run."""
 _PRINTED = {
     "clipart": (24.1, 9.6, 23.2, 6.9, 32.4),
     "infograph": (10.2, 5.8, 11.0, 10.1, 12.2),
