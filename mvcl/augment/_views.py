@@ -177,8 +177,9 @@ def draw_views(
 
     Args:
       policies: k of them; views of equal policies are vmapped as one.
-      images: (n, height, width, channels), channels 1 or 3, uint8 or floating in [0, 1]; or the crops that `host_crop`
-        made of them, a tuple of k arrays, for which only the rest of the policy is applied.
+      images: (n, height, width, channels), channels 1 or 3, uint8 or floating in [0, 1]; (n, k, ...), an
+        image for each view; or the crops that `host_crop` made, a tuple of k arrays, for which only the rest of the
+        policy is applied.
       seed, epoch, index: whole numbers; epoch and index, of the data set, are (n,).
 
     Returns:
@@ -193,8 +194,13 @@ def draw_views(
         raise ValueError("policies must be at least one, got none")
     cropped = isinstance(images, tuple)
     sources = tuple(map(jnp.asarray, images)) if isinstance(images, tuple) else (jnp.asarray(images),)
-    if any(x.ndim != 4 for x in sources) or (cropped and len(sources) != k):
-        wanted = f"(n, height, width, channels), or a tuple of {k} arrays (n, size, size, channels)"
+    own = cropped or sources[0].ndim == 5
+    if own and not cropped:
+        sources = tuple(jnp.unstack(sources[0], axis=1))
+    if any(x.ndim != 4 for x in sources) or (own and len(sources) != k):
+        wanted = (
+            f"(n, height, width, channels), (n, {k}, ...) or a tuple of {k} arrays (n, size, size, channels)"
+        )
         got = ", ".join(str(x.shape) for x in sources)
         raise ValueError(f"images must be {wanted}, got {got}")
     n = sources[0].shape[0]
@@ -207,13 +213,13 @@ def draw_views(
         groups.setdefault(policy, []).append(view)
 
     def example(sources: tuple[jax.Array, ...], epoch: jax.Array, index: jax.Array) -> DrawnViews:
-        """The views of one image, or of its k crops."""
+        """The views of one image, of k images, or of its k crops."""
         drawn = []
         for policy, views in groups.items():
             keys = jax.vmap(partial(view_key, seed, epoch, index))(np.asarray(views))
-            source = jnp.stack([sources[view] for view in views]) if cropped else sources[0]
+            source = jnp.stack([sources[view] for view in views]) if own else sources[0]
             draw = partial(apply_policy, policy, cropped=cropped)
-            drawn.append(jax.vmap(draw, in_axes=(0, 0 if cropped else None))(keys, source))
+            drawn.append(jax.vmap(draw, in_axes=(0, 0 if own else None))(keys, source))
         if len(drawn) == 1:
             return drawn[0]
         place = np.argsort([view for views in groups.values() for view in views])

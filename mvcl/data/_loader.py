@@ -20,9 +20,9 @@ from jax.sharding import NamedSharding
 from mvcl.data._splits import CorruptExample, Split, decoding
 
 Batch = dict[str, Any]
-"""Arrays of n examples by name: `labels`, `index` and `epoch` (n,), and `images` (n, H, W, C), or a tuple of k arrays
-(n, size, size, C) when the crops were made on the host; or `views`, a tuple of k arrays (n, ...), with `present` (n, k)
-where examples may lack views."""
+"""Arrays of n examples by name: `labels`, `index` and `epoch` (n,), and `images` (n, H, W, C), (n, k, H, W, C) of k
+images an example, or a tuple of k arrays (n, size, size, C) when the crops were made on the host; or `views`, a tuple
+of k arrays (n, ...), with `present` (n, k) where examples may lack views."""
 Example = tuple[np.ndarray, ...]
 """Arrays of one example, in the order of its specification."""
 # How often an example of a split with draws is drawn before the run stops.
@@ -133,7 +133,9 @@ def inputs(split: Split, rows: np.ndarray, arrays: tuple[np.ndarray, ...] | None
     """The inputs of a step for these rows: `images`; or `views`, zero where missing, with `present` if they may be."""
     arrays = split.take(rows) if arrays is None else arrays
     if not split.spec.given:
-        return {"images": arrays[0] if len(arrays) == 1 else arrays}
+        if len(arrays) == 1:
+            return {"images": arrays[0]}
+        return {"images": np.stack(arrays, axis=1) if split.spec.image_shape else arrays}
     if split.present is None:
         return {"views": arrays}
     present = split.present[rows]

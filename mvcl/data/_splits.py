@@ -74,11 +74,11 @@ class ExampleSpec:
 
     @property
     def image_shape(self) -> tuple[int, int, int] | None:
-        """(H, W, C) of the image that all views are drawn from; None if there is no such image, or sizes differ.
+        """(H, W, C) of all images; None if there are none, or sizes differ.
 
         Images of which it is None are cropped to one size on the host.
         """
-        if self.given or len(self.shapes) > 1:
+        if self.given or len({*self.shapes}) > 1:
             return None
         height, width, channels = self.shapes[0]
         return None if height is None or width is None or channels is None else (height, width, channels)
@@ -313,7 +313,7 @@ def by_domain(
 
     count = sum(len(of[number]) for of in members for number in shared)
     rows = np.arange(size * max(1, count // (len(seen) * size)))
-    spec = ExampleSpec(domains[0].spec.shapes * len(seen), seen)
+    spec = ExampleSpec(tuple(split.spec.shapes[0] for split in domains), seen)
     drawn = _of_others(domains, images, labels(rows, 0))
     train = dataclasses.replace(drawn, spec=spec, draws=Draws(size, labels))
     if not held_out:

@@ -106,6 +106,9 @@ def estimate(config: Config) -> Estimate:
 
 def _encoding(program: Program, config: Config, outline: data.Outline) -> float:
     """FLOPs of encoding an example for evaluation."""
+    if not (spec := outline.spec).given:
+        one = dataclasses.replace(spec, shapes=spec.shapes[:1], view_names=())
+        outline = dataclasses.replace(outline, spec=one)
     batch = batch_of(config, outline, config.evaluation.batch_size)
     images = batch.get("images", batch)
     inputs = images[0] if isinstance(images, tuple) else images
@@ -161,7 +164,8 @@ def batch_of(config: Config, outline: data.Outline, examples: int, sharding: Any
         batch["views"] = tuple(rows(shape, jnp.float32) for shape in spec.view_shapes)
         return batch | ({"present": rows((config.views.k,), jnp.bool_)} if outline.missing else {})
     if spec.image_shape is not None:
-        return batch | {"images": rows(spec.image_shape, jnp.uint8)}
+        several = (len(spec.shapes),) * (len(spec.shapes) > 1)
+        return batch | {"images": rows((*several, *spec.image_shape), jnp.uint8)}
     sizes = [(policy.image_size, policy.image_size, spec.channels) for policy in config.policies]
     return batch | {"images": tuple(rows(size, jnp.uint8) for size in sizes)}
 

@@ -270,6 +270,7 @@ def save_views(run: Run, path: Path, count: int = 8) -> None:
     whole = host_crop(run)
     shown = data.in_order(split, "train", batch_size=len(rows), crop=whole, reading=run.reading, rows=rows)
     images = next(shown)["inputs"]
+    images = images[:, 0] if images.ndim == 5 else images
     images = images if images.dtype == np.uint8 else np.round(images * 255).astype(np.uint8)
     names = {"view_names": run.config.view_names, "class_names": split.class_names}
     _files.save_arrays(path, images=images, views=views, sizes=sizes, labels=split.labels[rows], **names)

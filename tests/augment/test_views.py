@@ -114,12 +114,20 @@ def test_views_of_several_sizes_are_those_of_each_size_alone():
         draw([LIGHT, small], (crops[0], crops[0]))
 
 
+def test_each_view_has_its_own_image():
+    several, policies = np.stack([IMAGES, IMAGES[::-1], 255 - IMAGES], 1), [LIGHT, CONTRAST, LIGHT]
+    views = draw(policies, several)
+    for v in range(3):
+        np.testing.assert_allclose(views[:, v], draw(policies, several[:, v])[:, v], atol=2e-5)
+
+
 @pytest.mark.parametrize(
     ("policies", "images", "index", "message"),
     [
         ([], IMAGES, INDEX, "policies must be at least one, got none"),
         ([LIGHT], IMAGES[0], INDEX, r"images must be \(n, height, width, channels\), .* got \(14, 13, 3\)"),
         ([LIGHT] * 2, (IMAGES,) * 3, INDEX, r"or a tuple of 2 .* got \(16, 14, 13, 3\), "),
+        ([LIGHT] * 2, IMAGES[:, None], INDEX, r"\(n, 2, ...\) or a tuple of 2 .* got \(16, 14, 13, 3\)"),
         ([LIGHT], (IMAGES,), INDEX, "images must be crops of 12 x 12 pixels, got 14 x 13"),
         ([LIGHT], IMAGES, INDEX[1:], r"index must be \(16,\), one for each image, got \(15,\)"),
     ],
