@@ -190,11 +190,13 @@ def encode(
     batches: Iterable[Mapping[str, Any]],
     *,
     batch_size: int,
+    rows: int,
     sharding: NamedSharding | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Features of every row of the batches, in the order of the data index.
 
-    Every batch is padded to `batch_size` rows, so one program is compiled. A row that appears twice is kept once.
+    Every batch is padded to `batch_size` rows, so one program is compiled. A row that appears twice is kept once. Rows
+    in order are in memory once, others twice.
 
     Args:
       apply: pure function of inputs, arrays (b, ...), to features (b, d). With `jax.tree_util.Partial(function,
@@ -202,6 +204,7 @@ def encode(
       batches: mappings with "inputs", a pytree of arrays (b, ...), and "index" (b,), on the host, in any order. Each of
         several processes passes its own rows and the same number of batches, empty ones (b = 0) where it has fewer.
       batch_size: rows of a batch over all processes and devices; b is at most this, divided by the processes.
+      rows: of all batches and processes, at most.
       sharding: of the rows of a batch over the devices; None uses one device.
 
     Returns:
@@ -213,7 +216,7 @@ def encode(
         raise ValueError(f"batch_size must be a positive multiple of {shards} devices, got {batch_size}")
     most = batch_size if sharding is None else batch_size // jax.process_count()
     function = apply if isinstance(apply, Partial) else Partial(apply)
-    features, places = [], []
+    features, places, count = None, np.empty(rows, np.int64), 0
     for batch in batches:
         inputs, index = jax.tree.map(np.asarray, batch["inputs"]), np.asarray(batch["index"])
         lengths = {len(x) for x in jax.tree.leaves(inputs)}
@@ -221,19 +224,22 @@ def encode(
             what = f'batches must have as many "inputs" as "index", at most {most} of {batch_size=}'
             raise ValueError(f"{what}, got {', '.join(map(str, sorted(lengths)))} and {len(index)}")
         given = [inputs, index, np.ones(len(index), bool)]
-        rows = jax.tree.map(lambda a: np.pad(a, [(0, most - len(a))] + [(0, 0)] * (a.ndim - 1)), given)
+        padded = jax.tree.map(lambda a: np.pad(a, [(0, most - len(a))] + [(0, 0)] * (a.ndim - 1)), given)
         if sharding is not None:
-            rows = jax.tree.map(lambda a: jax.make_array_from_process_local_data(sharding, a), rows)
-        found = _features(function, rows[0])
+            padded = jax.tree.map(lambda a: jax.make_array_from_process_local_data(sharding, a), padded)
+        found = _features(function, padded[0])
         if found.ndim != 2 or found.shape[0] != batch_size:
             raise ValueError(f"apply must map {batch_size} rows to (b, d) features, got {found.shape}")
-        found, index, real = (multihost_utils.process_allgather(a, tiled=True) for a in (found, *rows[1:]))
-        features.append(found[real].astype(np.float32))
-        places.append(index[real])
-    if not places:
+        found, index, real = (multihost_utils.process_allgather(a, tiled=True) for a in (found, *padded[1:]))
+        features = np.empty((rows, found.shape[1]), np.float32) if features is None else features
+        first, count = count, count + int(real.sum())
+        if count > rows:
+            raise ValueError(f"rows must be at least those of the batches, got {rows}")
+        features[first:count], places[first:count] = found[real], index[real]
+    if features is None:
         raise ValueError("batches must contain at least one batch, got none")
-    index, order = np.unique(np.concatenate(places), return_index=True)
-    return np.concatenate(features)[order], index
+    index, order = np.unique(places[:count], return_index=True)
+    return features[:count] if np.array_equal(order, np.arange(count)) else features[order], index
 
 
 # The function is an argument: the parameters of a Partial are then arguments too, and calls share one cache.

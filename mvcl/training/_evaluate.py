@@ -157,7 +157,11 @@ def in_order(
     )
     watched = data.watched(stream, run.config.train.stall_seconds, run.reading)
     count = len(run.splits[name]) if rows is None else len(rows)
-    options = {"batch_size": size, "sharding": run.program.batch_sharding if mesh.size > 1 else None}
+    options = {
+        "batch_size": size,
+        "rows": count,
+        "sharding": run.program.batch_sharding if mesh.size > 1 else None,
+    }
     return _progress.track(watched, what, -(-count // size), f"batches of {size}"), options
 
 
@@ -223,7 +227,9 @@ def augmented(
                 rows = slice(first, first + own)
                 inputs = {name: batch[name][rows] for name in ("images", "epoch", "index")}
                 parts.append({"inputs": inputs, "index": batch["index"][rows]})
-            found, index = evaluation.encode(apply, parts, batch_size=size, sharding=sharding)
+            found, index = evaluation.encode(
+                apply, parts, batch_size=size, rows=batch_size, sharding=sharding
+            )
             # Replacements of unreadable rows may be equal, and `encode` keeps one of them.
             drawn = np.resize(np.arange(len(index)), batch_size)
             yield found[drawn], whole.labels[index[drawn]]

@@ -141,7 +141,7 @@ def test_rows_are_in_index_order_on_any_mesh(split, axes, spec):
     images, order, weights = split
     sharding = None if axes is None else NamedSharding(mesh(**axes), PartitionSpec(spec))
     stream = batches(images, order, 8)
-    features, index = encode(Partial(linear, weights), stream, batch_size=8, sharding=sharding)
+    features, index = encode(Partial(linear, weights), stream, batch_size=8, rows=23, sharding=sharding)
     np.testing.assert_array_equal(index, np.arange(23))
     np.testing.assert_allclose(features, images.reshape(23, 16) @ weights, rtol=1e-5, atol=1e-5)
     assert features.dtype == np.float32
@@ -156,7 +156,7 @@ def test_devices_compute_only_their_rows(split):
         return linear(weights, images)
 
     sharding = NamedSharding(mesh(data=8), PartitionSpec("data"))
-    encode(Partial(noting, weights), batches(images, order, 16), batch_size=16, sharding=sharding)
+    encode(Partial(noting, weights), batches(images, order, 16), batch_size=16, rows=23, sharding=sharding)
     assert set(seen) == {(2, 4, 4, 1)}
 
 
@@ -168,8 +168,8 @@ def test_compiles_once_for_all_batches_and_parameters(split):
         traces.append(images.shape)
         return linear(weights, images)
 
-    first, _ = encode(Partial(counting, weights), batches(images, order, 8), batch_size=8)
-    second, _ = encode(Partial(counting, 2 * weights), batches(images, order, 8), batch_size=8)
+    first, _ = encode(Partial(counting, weights), batches(images, order, 8), batch_size=8, rows=23)
+    second, _ = encode(Partial(counting, 2 * weights), batches(images, order, 8), batch_size=8, rows=23)
     assert traces == [(8, 4, 4, 1)]
     np.testing.assert_allclose(second, 2 * first, rtol=1e-6)
 
@@ -177,7 +177,7 @@ def test_compiles_once_for_all_batches_and_parameters(split):
 def test_keeps_repeated_rows_once_and_accepts_part_of_a_split(split):
     images, _, weights = split
     stream = batches(images, np.array([7, 3, 9, 3, 7]), 2)
-    features, index = encode(Partial(linear, weights), stream, batch_size=4)
+    features, index = encode(Partial(linear, weights), stream, batch_size=4, rows=5)
     np.testing.assert_array_equal(index, [3, 7, 9])
     np.testing.assert_allclose(features, images[[3, 7, 9]].reshape(3, 16) @ weights, rtol=1e-5, atol=1e-5)
 
@@ -185,11 +185,13 @@ def test_keeps_repeated_rows_once_and_accepts_part_of_a_split(split):
 def test_bad_input(split):
     images, order, weights = split
     with pytest.raises(ValueError, match="at most 4 of batch_size=4, got 8 and 8"):
-        encode(Partial(linear, weights), batches(images, order, 8), batch_size=4)
+        encode(Partial(linear, weights), batches(images, order, 8), batch_size=4, rows=23)
     with pytest.raises(ValueError, match=r"\(b, d\) features, got \(8, 4, 4, 1\)"):
-        encode(lambda x: x, batches(images, order, 8), batch_size=8)
+        encode(lambda x: x, batches(images, order, 8), batch_size=8, rows=23)
+    with pytest.raises(ValueError, match="rows must be at least those of the batches, got 22"):
+        encode(Partial(linear, weights), batches(images, order, 8), batch_size=8, rows=22)
     with pytest.raises(ValueError, match="at least one batch"):
-        encode(lambda x: x, [], batch_size=8)
+        encode(lambda x: x, [], batch_size=8, rows=23)
     sharding = NamedSharding(mesh(data=8), PartitionSpec("data"))
     with pytest.raises(ValueError, match="batch_size must be a positive multiple of 8 devices, got 12"):
-        encode(lambda x: x, batches(images, order, 8), batch_size=12, sharding=sharding)
+        encode(lambda x: x, batches(images, order, 8), batch_size=12, rows=23, sharding=sharding)
