@@ -48,8 +48,8 @@ def small(seeds: int = SEEDS) -> Study:
     """Fewer updates at a higher learning rate."""
     about = f"""{_ABOUT}
 
-{_gaussian.SMALL}, five values of M at each B in place of seven. Evaluated on 60 times 1024 instances, at B = 1152 on 20
-times: the embeddings of M = 72 views would take 11 GB."""
+{_gaussian.SMALL}, five values of M at each B in place of seven. Evaluated on at most 60 times 1024 instances,
+at B = 1152 on a third: the embeddings of M = 72 views would take 11 GB."""
     few = {72: (2, 6, 9, 12, 18), 288: (2, 12, 18, 24, 36), 1152: (2, 16, 36, 48, 72)}
     batches = {72: 60, 288: 60, 1152: 20}  # limits differ by .013, .006 and .012
     cost = "2 CPU cores, 85 minutes, estimated; a process takes 20 GB of memory"

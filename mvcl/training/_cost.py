@@ -164,7 +164,7 @@ def batch_of(config: Config, outline: data.Outline, examples: int, sharding: Any
         batch["views"] = tuple(rows(shape, jnp.float32) for shape in spec.view_shapes)
         return batch | ({"present": rows((config.views.k,), jnp.bool_)} if outline.missing else {})
     if spec.image_shape is not None:
-        several = (len(spec.shapes),) * (len(spec.shapes) > 1)
+        several = () if spec.views is None else (spec.views,)
         return batch | {"images": rows((*several, *spec.image_shape), jnp.uint8)}
     sizes = [(policy.image_size, policy.image_size, spec.channels) for policy in config.policies]
     return batch | {"images": tuple(rows(size, jnp.uint8) for size in sizes)}

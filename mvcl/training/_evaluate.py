@@ -157,11 +157,8 @@ def in_order(
     )
     watched = data.watched(stream, run.config.train.stall_seconds, run.reading)
     count = len(run.splits[name]) if rows is None else len(rows)
-    options = {
-        "batch_size": size,
-        "rows": count,
-        "sharding": run.program.batch_sharding if mesh.size > 1 else None,
-    }
+    sharding = run.program.batch_sharding if mesh.size > 1 else None
+    options = {"batch_size": size, "rows": count, "sharding": sharding}
     return _progress.track(watched, what, -(-count // size), f"batches of {size}"), options
 
 

@@ -102,10 +102,23 @@ def test_batches_are_crops_of_the_images_of_a_draw(tmp_path, pixels):
         np.testing.assert_array_equal([view[place] for view in batch["images"]], expected)
 
 
-def test_batches_of_images_of_one_size_are_whole():
-    train = data.Synthetic(domains=DOMAINS, classes=3, examples=12, image_size=8).open()["train"]
+def test_images_of_one_size_are_cropped_in_the_step(tmp_path):
+    source = data.Synthetic(domains=DOMAINS, classes=3, examples=12, image_size=8)
+    train = source.open()["train"]
     batch = next(data.batches(train, batch_size=6, seed=0))
     np.testing.assert_array_equal(batch["images"], [train.read(row, 0) for row in batch["index"].tolist()])
+    config = training.Config(
+        data=source,
+        views=training.Views(k=2, policy=augment.Policy(image_size=8)),
+        encoder=models.ConvNet(widths=(2, 2)),
+        train=training.Train(steps=1, batch_size=6, group=3),
+        mesh=training.Mesh(data=1),
+        evaluation=evaluation.Domains(linear=evaluation.LinearProbe(epochs=1, batch_size=6, augment=False)),
+    )
+    assert training.estimate(config).evaluation_flops > 0  # of one image
+    training.train(config, tmp_path)
+    with np.load(tmp_path / "views.npz") as shown:
+        np.testing.assert_array_equal(shown["images"], [train.read(row, 0)[0] for row in range(8)])
 
 
 def test_an_unreadable_image_is_replaced_by_one_of_its_class(tmp_path, pixels, capsys):
