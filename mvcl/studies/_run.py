@@ -222,14 +222,15 @@ class Options:
     write: Path | None = None
     """Further folder to write the page and its files to, such as docs/studies."""
     dry_run: bool = False
-    """List the runs with their state, the data that are absent and the hours left, and exit."""
+    """List the runs with their state and first measures, the data that are absent and the hours left, and exit."""
     worker: bool = False
     """Run cells and write no page: what --jobs and --slurm start."""
 
 
 def overview(opened: Opened, folder: Path, options: Options) -> str:
-    """The runs of a study by state, one in a line, with the reasons of those that are stale or failed; below them a
-    line for each data set that cannot be opened here, and the hours of the runs left."""
+    """The runs of a study by state, one in a line, with what the finished ones measured, and the reasons of those that
+    are stale or failed; below them a line for each data set that cannot be opened here, and the hours of the runs left.
+    """
     lines, counts = [], collections.Counter[str]()
     sources: dict[str, Any] = {}
     # Of the finished runs of each cell: of a core (False), and with an accelerator (True).
@@ -238,7 +239,8 @@ def overview(opened: Opened, folder: Path, options: Options) -> str:
         if config := getattr(place.cell.task, "config", None):
             sources[json.dumps(place.task["config"]["data"])] = config.data
         state, record, reasons = look(place)
-        lines.append(f"{state:8}  {place.name}" + (f": {'; '.join(reasons[:3])}" if reasons else ""))
+        told = "; ".join(reasons[:3]) or _measured(opened.study, record)
+        lines.append(f"{state:8}  {place.name}" + (f": {told}" if told else ""))
         counts[state] += 1
         if "seconds" in record:
             device = re.match(r"\d+ x ", record["machine"]) is not None  # as `_provenance` writes it
@@ -257,6 +259,15 @@ def overview(opened: Opened, folder: Path, options: Options) -> str:
         where, hours = ("one such machine", hours) if seconds is kinds[True] else ("2 cores", hours / 2)
         cost = f"{hours:.2g} hours on {where} for the {len(left)} runs left, by {len(known)} finished"
     return "\n".join([*lines, "", f"{len(lines)} runs: {total}", f"cost: {cost}", *absent])
+
+
+def _measured(study: Study, record: Mapping[str, Any]) -> str:
+    """The first measures of a run (of several networks the first), and its loss: whether it trains at all."""
+    row = next(iter(record.get("values", ())), {})
+    known = [(m, row[m.name]) for m in study.measures[:3] if row.get(m.name) is not None]
+    told = [f"{m.label or m.name} {100 * x if m.percent else x:.{m.digits}f}" for m, x in known]
+    told += [f"{name} {row[name]:.3g}" for name in ("loss", "below chance") if row.get(name) is not None]
+    return ", ".join(told)
 
 
 def in_processes(opened: Opened, folder: Path, options: Options) -> None:
@@ -290,16 +301,27 @@ def in_processes(opened: Opened, folder: Path, options: Options) -> None:
             if process.poll() is None:
                 process.terminate()  # a run saves its state
         codes = [process.wait() for process in processes]
-    if lost := [(number, code) for number, code in enumerate(codes) if code not in (0, 1)]:
-        number, code = lost[0]
-        raise RuntimeError(f"process {number} ended with exit code {code} (see {logs}); repeat the command")
+    if lost := [_loss(number, code) for number, code in enumerate(codes) if code not in (0, 1)]:
+        raise RuntimeError(f"{'; '.join(lost)} (see {logs}); repeat the command")
+
+
+def _loss(number: int, code: int) -> str:
+    """How a process ended that did not end by itself."""
+    killed = (
+        ": killed, as a kernel out of memory does" if code in (-signal.SIGKILL, 128 + signal.SIGKILL) else ""
+    )
+    return f"process {number} ended with exit code {code}{killed}"
 
 
 def _finished(left: Mapping[Place, float], processes: list[subprocess.Popen[bytes]]) -> Iterator[None]:
-    """An item for each place that is done, until no process is left."""
-    done, alive = 0, True
+    """An item for each place that is done, until no process is left; reports one that is lost while others go on."""
+    done, alive = 0, dict(enumerate(processes))
     while alive:
-        alive = any(process.poll() is None for process in processes)
+        ended = {number: code for number, of in alive.items() if (code := of.poll()) is not None}
+        alive = {number: of for number, of in alive.items() if number not in ended}
+        for number, code in ended.items():
+            if alive and code not in (0, 1):
+                _progress.line(f"{_loss(number, code)}; the others go on")
         now = sum(place.written() != before for place, before in left.items())
         yield from [None] * (now - done)
         done = max(now, done)

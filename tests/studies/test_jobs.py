@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -51,6 +52,18 @@ def small(seeds: int = 2, *, scale_of: float = 1.0, data: Path | None = None) ->
         title="Numbers", about="None.", cells=cells, measures=measures, along="n", seeds=seeds, cost=cost
     )
 '''
+
+
+# The first of the processes that comes here, as by a kernel that is out of memory.
+DIE = """
+
+def die(folder):
+    try:
+        (folder / "dead").touch(exist_ok=False)
+    except FileExistsError:
+        return
+    os.kill(os.getpid(), 9)
+"""
 
 
 @pytest.fixture
@@ -106,6 +119,21 @@ def test_processes_share_the_cells_and_the_memory_of_a_gpu(study, tmp_path):
     assert len({seed["process"] for seed in values}) == 2
     assert len(values) == 10
     assert not any(seed["reserves"] for seed in values)
+
+
+def test_a_killed_process_is_named_while_the_others_go_on(study, tmp_path):
+    study.write_text(
+        study.read_text().replace("time.sleep(0.3)", "time.sleep(0.3); die(folder.parent.parent)") + DIE
+    )
+    ended = run(study, "--workdir", tmp_path / "work", "--jobs", 2)
+    assert ended.returncode == 1
+    lines = (ended.stdout + ended.stderr).splitlines()
+    told = next(line for line in lines if line.endswith("the others go on"))
+    assert re.fullmatch(r"process [01] ended with exit code -9: killed, .*", told)
+    assert "repeat the command" in lines[-1]
+    assert lines.index(told) < len(lines) - 1
+    states = [state for cell in content(tmp_path / "work")["cells"] for state in cell["status"].values()]
+    assert states == ["finished"] * 20
 
 
 @pytest.mark.slow
@@ -190,7 +218,9 @@ def test_a_dry_run_has_the_hours_of_the_machine_that_ran(
         where = {"machine": other, "seconds": 9e6} if odd else {"machine": machine, "seconds": 900}
         file.write_text(json.dumps(json.loads(file.read_text()) | where | {"cores": 16}))
     assert cli.main(["study", *options, ",".join(f"n={n}" for n in range(10)), "--dry-run"]) == 0
-    assert hours in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert hours in told
+    assert re.search(r"^finished  n 4, seed 1: value 5\.0, ", told, re.MULTILINE)
 
 
 def test_a_study_of_some_cells_says_what_is_missing(study, tmp_path, monkeypatch, capsys):
