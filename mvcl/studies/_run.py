@@ -263,10 +263,10 @@ def overview(opened: Opened, folder: Path, options: Options) -> str:
 
 def _measured(study: Study, record: Mapping[str, Any]) -> str:
     """The first measures of a run (of several networks the first), and its loss: whether it trains at all."""
-    row = next(iter(record.get("values", ())), {})
-    known = [(m, row[m.name]) for m in study.measures[:3] if row.get(m.name) is not None]
-    told = [f"{m.label or m.name} {100 * x if m.percent else x:.{m.digits}f}" for m, x in known]
-    told += [f"{name} {row[name]:.3g}" for name in ("loss", "below chance") if row.get(name) is not None]
+    row = {name: x for name, x in next(iter(record.get("values", ())), {}).items() if x is not None}
+    known = [(m, row[m.name] * (100 if m.percent else 1)) for m in study.measures[:3] if m.name in row]
+    told = [f"{m.label or m.name} {x:.{m.digits}f}" for m, x in known]
+    told += [f"{name} {row[name]:.3g}" for name in ("loss", "below chance") if name in row]
     return ", ".join(told)
 
 
