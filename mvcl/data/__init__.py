@@ -14,7 +14,6 @@ if TYPE_CHECKING:
         Crop,
         Example,
         Reading,
-        StalledReader,
         batches,
         epoch_steps,
         in_order,

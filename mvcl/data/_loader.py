@@ -33,10 +33,6 @@ the same sizes for all examples."""
 T = TypeVar("T")
 
 
-class StalledReader(RuntimeError):
-    """No batch arrived in time; the message names the file being read."""
-
-
 @dataclasses.dataclass
 class Reading:
     """What is being read in each thread, and the corrupt examples of this process; thread-safe.
@@ -279,7 +275,7 @@ def watched(
     """The items of a stream, made in another thread, up to `ahead` before they are asked for; `seconds` 0 is no limit.
 
     Raises:
-      StalledReader: an item took longer than `seconds`; the message says what `reading` has recorded.
+      RuntimeError: an item took longer than `seconds`; the message says what `reading` has recorded.
     """
     end, pool = object(), ThreadPoolExecutor(1, "mvcl reader")
     following = deque(pool.submit(next, stream, end) for _ in range(ahead))
@@ -291,6 +287,6 @@ def watched(
             yield cast(T, item)
         what = f"no batch for {seconds:g} s (--train.stall-seconds): {reading.longest()}"
         how = "Check that file and its disk or network"
-        raise StalledReader(f"{what}. {how}; repeat the command to resume from the newest checkpoint")
+        raise RuntimeError(f"{what}. {how}; repeat the command to resume from the newest checkpoint")
     finally:
         pool.shutdown(wait=False, cancel_futures=True)

@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from mvcl.training._cost import Estimate, absent, dry_run, estimate
     from mvcl.training._encoder import Encoder, Output, fit, open_encoder
     from mvcl.training._evaluate import BASELINES, baseline, encode, evaluate
-    from mvcl.training._folder import Checkpoints, DamagedCheckpoints, Locked, differences, locked, read_log
+    from mvcl.training._folder import Checkpoints, Locked, differences, locked, read_log
     from mvcl.training._geometry import RunGeometry, decompose, embed, geometry
     from mvcl.training._memory import memory_table
     from mvcl.training._optimizers import AdamW, Lars, Optimizer, Sgd
-    from mvcl.training._processes import Interrupted, LostProcess, compilation_cache, handling, join
+    from mvcl.training._processes import Interrupted, compilation_cache, handling, join
     from mvcl.training._program import Program, build
     from mvcl.training._run import Run, one_encoder, open_run, open_weights, prepare
     from mvcl.training._serialise import (

@@ -145,8 +145,8 @@ def open_encoder(
       config: its config file, needed if the encoder or the method is a class from outside mvcl.
 
     Raises:
-      ValueError: the folder is not that of a run, has no such checkpoint or network, or needs its config file.
-      DamagedCheckpoints: the checkpoint cannot be read.
+      ValueError: the folder is not that of a run, has no such checkpoint or network, or needs its config file; or the
+        checkpoint cannot be read.
     """
     if config is not None:
         load(config)

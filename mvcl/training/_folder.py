@@ -144,10 +144,6 @@ def rewind_log(workdir: Path, step: int, *, done: bool = False) -> None:
             _files.write_whole(file, "".join(json.dumps(row) + "\n" for row in rows))
 
 
-class DamagedCheckpoints(ValueError):
-    """No checkpoint of a run can be read."""
-
-
 class Checkpoints:
     """The checkpoints of a run folder: the state, and a record with its step and digest.
 
@@ -183,7 +179,7 @@ class Checkpoints:
             self._manager = ocp.CheckpointManager(self._place, options=options)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
             what = f"the checkpoints in {folder} cannot be listed ({_buckets.reason(error)})"
-            raise DamagedCheckpoints(f"{what}: move a damaged one out, or restore from a copy") from error
+            raise ValueError(f"{what}: move a damaged one out, or restore from a copy") from error
         finally:
             logger.setLevel(level)
 
@@ -227,7 +223,7 @@ class Checkpoints:
         """The newest readable state and its record, or None if there is no checkpoint.
 
         A checkpoint that cannot be read or fails its digest is moved to `damaged/`, and the previous one is read;
-        with `step`, this one only; `DamagedCheckpoints` if none can be read. `like` is a tree of `jax.ShapeDtypeStruct`
+        with `step`, this one only; `ValueError` if none can be read. `like` is a tree of `jax.ShapeDtypeStruct`
         with shardings, which may be over other devices than the saved ones.
         """
         damaged = self._place / "damaged"
@@ -240,7 +236,7 @@ class Checkpoints:
                 reason = _buckets.reason(error)
                 if step is not None:
                     what = f"the checkpoint of step {candidate} in {self._folder} cannot be read: {reason}"
-                    raise DamagedCheckpoints(what) from error
+                    raise ValueError(what) from error
                 earlier = [s for s in steps if s < candidate]
                 instead = f"falling back to step {earlier[-1]}" if earlier else "there is no earlier one"
                 _progress.line(f"checkpoint of step {candidate} is damaged ({reason}); {instead}")
@@ -253,7 +249,7 @@ class Checkpoints:
                     multihost_utils.sync_global_devices(f"damaged {candidate}")
                 self._manager.reload()
         what = f"none of the checkpoints in {self._folder} can be read; they are in {damaged}"
-        raise DamagedCheckpoints(f"{what}. Restore the folder from a copy, or start in another --workdir")
+        raise ValueError(f"{what}. Restore the folder from a copy, or start in another --workdir")
 
     def _read(self, step: int, like: State) -> tuple[State, dict[str, Any]]:
         args = ocp.args.Composite(state=ocp.args.StandardRestore(like), record=ocp.args.JsonRestore())

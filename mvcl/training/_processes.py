@@ -81,10 +81,6 @@ def cluster(environ: Mapping[str, str]) -> str | None:
     return "TPU VM" if chips and importlib.util.find_spec("libtpu") is not None else None
 
 
-class LostProcess(RuntimeError):
-    """Another process of the run has ended."""
-
-
 # Patterns in the errors of gloo, NCCL and jax's coordination service after a connection is lost.
 _SIGNS_OF_LOSS = re.compile(
     r"(?i)gloo|connection (was )?(closed|reset|refused|aborted)|broken pipe|socket closed|peer|UNAVAILABLE|"
@@ -94,7 +90,7 @@ _SIGNS_OF_LOSS = re.compile(
 
 @contextmanager
 def losses_named(workdir: Path) -> Iterator[None]:
-    """Context that raises `LostProcess` where an error, or a cause of it, means that another process has ended."""
+    """Context that raises `RuntimeError` where an error, or a cause of it, means that another process has ended."""
     try:
         yield
     except Exception as error:
@@ -104,7 +100,7 @@ def losses_named(workdir: Path) -> Iterator[None]:
                 this = f"process {jax.process_index()} of {jax.process_count()} stops"
                 what = f"another process of this run has ended; {this}. See the last lines of the others"
                 how = f"repeat the command on all hosts to resume {workdir} from its newest checkpoint"
-                raise LostProcess(f"{what}; {how}") from error
+                raise RuntimeError(f"{what}; {how}") from error
             cause = cause.__cause__ or cause.__context__
         raise
 

@@ -50,13 +50,11 @@ def train(
       The evaluation table: row name -> results.
 
     Raises:
-      ValueError: the config is invalid, or the folder belongs to another config.
+      ValueError: the config is invalid, the folder belongs to another config, or none of its checkpoints can be read.
       Diverged: the loss became NaN or infinite.
       Interrupted: a process received SIGTERM or SIGINT; the state is saved.
-      DamagedCheckpoints: no checkpoint of the folder can be read.
       CorruptExample: more than train.corrupt_limit examples cannot be read.
-      StalledReader: no batch arrived within train.stall_seconds.
-      LostProcess: another process of the run has ended.
+      RuntimeError: no batch arrived within train.stall_seconds, or another process of the run has ended.
     """
     workdir, clock, first = _buckets.path(workdir), Clock(), jax.process_index() == 0
     run, called = prepare(config, splits), [*hooks]
