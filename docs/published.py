@@ -13,6 +13,7 @@ from typing import Any
 
 from mvcl import _configs, studies
 from mvcl._progress import duration
+from mvcl.studies import _page
 
 FOLDER = Path(__file__).with_name("studies")
 _HEAD = """# Studies
@@ -92,7 +93,7 @@ def _list(found: dict[str, dict[str, Any]]) -> str:
 def _finished(known: dict[str, Any]) -> str:
     states = Counter(state for cell in known["cells"] for state in cell["status"].values())
     runs = ", ".join(f"{count} {state}" for state, count in states.items())
-    return f"{runs}, {known['seeds']} seeds, {duration(known['seconds'])} of run time"
+    return f"{runs}, {_page.seeds(known)}, {duration(known['seconds'])} of run time"
 
 
 def _claims(found: dict[str, dict[str, Any]]) -> str:

@@ -27,6 +27,8 @@ MEANING = {
     "part": "only three views together relate",
     "synergy": "no two views tell and three do",
 }
+MARGIN = 0.02
+"""A difference of R² that is worth another objective: ours."""
 TUNED = ("temperature", "epsilon", "scale")
 _HEAD = """# Which objective for which views
 
@@ -51,9 +53,11 @@ and the steps of all others.
 _SHORT = """## In short
 
 For each kind of views the objective that keeps most of what you need, its R², and that of `{pairs}`; "or N more" are
-not told apart from it. Where even the best is not told apart from `{pairs}`, the cell says `{pairs}`: it is simpler.
+not told apart from it, and keep it too. Where the best is not told apart from `{pairs}`, or is less than {margin}
+above it, the cell says `{pairs}`: it is simpler. An autoencoder of each view is named where it was run and keeps
+{margin} more than the best objective.
 
-| views | what all share | what one view alone has | what only three relate |
+| views | what all share | what one view alone has | what no two views tell and three do |
 | --- | --- | --- | --- |
 """
 
@@ -171,13 +175,13 @@ def page(contents: dict[str, dict[str, Any]]) -> str:
             parts += ["", *_table(content, views), ""]
     rows = [
         f"| {_heading(views)}{f' ({len(absent)} not run)' if absent else ''} | "
-        + " | ".join(_advice(content, views, m) for m in ("shared", "unique", "part"))
+        + " | ".join(_advice(content, views, m) for m in ("shared", "unique", "synergy"))
         + " |"
         for content in contents.values()
         for views in _kinds(content)
         for absent in [_absent(content, views)]
     ]
-    return "\n".join([*parts, _SHORT.format(pairs=PAIRS) + "\n".join(rows), ""])
+    return "\n".join([*parts, _SHORT.format(pairs=PAIRS, margin=MARGIN) + "\n".join(rows), ""])
 
 
 def _kinds(content: dict[str, Any]) -> list[str]:
@@ -219,18 +223,29 @@ def _table(content: dict[str, Any], views: str) -> list[str]:
 
 
 def _advice(content: dict[str, Any], views: str, measure: str) -> str:
-    """A cell of the last table: the best objective beside InfoNCE of pairs, or the latter if not told apart from it."""
+    """A cell of the last table: the best objective that keeps it, InfoNCE of pairs, an autoencoder that keeps more."""
     cells, near = _line(content, views), leading(content, views, measure)
     if not near:
         return ""
-    names = {cell["factors"]["objective"]: cell["intervals"][measure]["mean"] for cell in near}
-    best = max(names, key=lambda name: names[name])
-    if PAIRS in names:
-        return f"`{PAIRS}` {names[PAIRS]:.2f}" + (f"; `{best}` {names[best]:.2f}" if best != PAIRS else "")
-    more = f" or {len(near) - 1} more" if len(near) > 1 else ""
-    pairs = cells.get(PAIRS)
-    beside = f"; `{PAIRS}` {pairs['intervals'][measure]['mean']:.2f}" if pairs else ""
-    return f"`{best}` {names[best]:.2f}{more}{beside}"
+
+    def mean(cell: dict[str, Any]) -> float:
+        return float(cell["intervals"][measure]["mean"])
+
+    count = sum(learned(content, views).values())
+    near = [cell for cell in near if gap(cell, cells["untrained"], measure, count).low > 0]
+    best, pairs = max(near, key=mean, default=None), cells[PAIRS]
+    if best is None:
+        told = ["none keeps it"]
+    elif pairs in near or mean(best) < mean(pairs) + MARGIN:
+        best, told = pairs, [f"`{PAIRS}` {mean(pairs):.2f}"]
+    else:
+        more = f" or {len(near) - 1} more" if len(near) > 1 else ""
+        told = [f"`{best['factors']['objective']}` {mean(best):.2f}{more}", f"`{PAIRS}` {mean(pairs):.2f}"]
+    if other := cells.get("autoencoder"):
+        than = best or cells["untrained"]
+        if mean(other) > mean(than) + MARGIN and gap(other, than, measure).low > 0:
+            told.append(f"autoencoder {mean(other):.2f}")
+    return "; ".join(told)
 
 
 def _value(of: dict[str, Any]) -> str:

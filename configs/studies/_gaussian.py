@@ -204,11 +204,3 @@ _MEASURES = (
     FLAT,
 )
 MEASURES = {measure.name: measure for measure in _MEASURES}
-
-
-def flat() -> Claim:
-    """Networks are trained until their loss no longer falls."""
-    text = (
-        "Networks are trained until flat: the last third of training lowers the loss by less than 0.005 nats"
-    )
-    return Within(text, "ours", FLAT.name, {}, high=0.005)

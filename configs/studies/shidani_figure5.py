@@ -21,7 +21,7 @@ from mvcl.studies import SEEDS, Claim, Factors, Study, Within, trained
 _ABOUT = """\
 The paper's figure has no numbers, and the text does not name its strengths: those here are ours. Colour: the strength
 of SimCLR's jitter, {colour:g} in all other experiments, with crops of 8 % to 100 % of the area. Crop: the least area,
-with jitter of strength {colour:g}. Geometric and arithmetic have M = 4 views, SimCLR 2. The paper sees no
+with jitter of strength {colour:g}. The poly-view losses have M = 4 views, SimCLR 2. The paper sees no
 "significantly different qualitative behavior" between SimCLR and the poly-view losses; here that is read as: from the
 strength of all other experiments, colour {colour:g} and crop 0.08, to every other one, accuracy changes as that of
 SimCLR, within 1 point, which is ours. One seed has no interval and decides nothing."""

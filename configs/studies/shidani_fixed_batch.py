@@ -108,7 +108,6 @@ def _study(
             *claims,
             _gaussian.not_above("The printed bounds", "Theorem 2.2", "gap"),
             _gaussian.not_above("The bounds from groups of views", "ours", "valid gap"),
-            _gaussian.flat(),
         ),
         along="M",
         reference={"objective": GEOMETRIC},

@@ -59,7 +59,7 @@ def _state(content: dict[str, Any]) -> str:
     """What was run, in a paragraph."""
     states = [state for cell in content["cells"] for state in cell["status"].values()]
     scale = f"Scale `{content['scale']}`: " if content["scale"] else ""
-    text = f"{scale}{len(content['cells'])} cells, seeds: {content['seeds']}."
+    text = f"{scale}{len(content['cells'])} cells, {seeds(content)}."
     if states.count("missing") == len(states):
         return f"{text} **Not run.** Cost: {content['cost']}."
     ran = _progress.duration(content["seconds"])
@@ -74,6 +74,12 @@ def _state(content: dict[str, Any]) -> str:
     }
     named = [f"{states.count(s)} of {len(states)} runs {what}" for s, what in lacking.items() if s in states]
     return f"{text} {'; '.join(named)}." if named else text
+
+
+def seeds(content: dict[str, Any]) -> str:
+    """Their number, or that of the networks of a cell that were trained side by side."""
+    networks = max((len(cell["seeds"]) for cell in content["cells"]), default=0)
+    return f"networks: {networks}" if networks > content["seeds"] else f"seeds: {content['seeds']}"
 
 
 def _tables(content: dict[str, Any]) -> list[str]:
