@@ -14,6 +14,7 @@ from mvcl import data, studies, training
 
 sentiment = training.config_module(studies.find("koromilas_table4"))
 variance = training.config_module(studies.find("shidani_variance"))
+parts = training.config_module(studies.find("xu_table3"))
 
 
 def test_similarities_are_of_the_first_and_last_tenth(tmp_path):
@@ -117,6 +118,19 @@ def test_measures_over_time_by_hand(tmp_path, monkeypatch):
     assert found["1-4 loss left"] == pytest.approx((1 + 0.75 + 0) / 3)
     assert found["1-5 loss left"] == pytest.approx(1 / 3)
     assert found["lag"] == pytest.approx(0.75 / 3)
+
+
+def test_weights_are_those_of_two_views_before_each_round(tmp_path):
+    def line(step, a, b, accuracy):
+        return {"step": step, "weights": [[9, a, 1], [a, 9, b], [1, b, 9]], "acc_all": accuracy}
+
+    rows = [line(20, 9, 9, 0.1), line(20, 1, 1, 0.9), {"step": 25}, line(30, 4, 1, 0.8), line(40, 7, 7, 0.7)]
+    (tmp_path / "refresh.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "evaluation.json").write_text('{"rows": {}}')
+    (tmp_path / "metrics.jsonl").write_text('{"step": 40, "epoch": 2, "loss": 3.0}\n')
+    [found] = parts.with_weights(tmp_path)
+    expected = {"W": (1 + 2) / 2, "W, deviation": (0 + math.sqrt(2)) / 2, "ACC before": 0.9}
+    assert {name: found[name] for name in expected} == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("one_tells", [False, True])
