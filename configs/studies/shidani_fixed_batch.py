@@ -52,7 +52,7 @@ def small(seeds: int = SEEDS) -> Study:
 at B = 1152 on a third: the embeddings of M = 72 views would take 11 GB."""
     few = {72: (2, 6, 9, 12, 18), 288: (2, 12, 18, 24, 36), 1152: (2, 16, 36, 48, 72)}
     batches = {72: 60, 288: 60, 1152: 20}  # limits differ by .013, .006 and .012
-    cost = "2 CPU cores, 85 minutes, estimated; a process takes 20 GB of memory"
+    cost = "one process on 2 CPU cores, 5 hours beside other work; it takes 20 GB of memory"
     return _study(few, about, cost, batches, networks=seeds, **_gaussian.SHORT)
 
 
