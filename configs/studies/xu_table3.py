@@ -100,9 +100,8 @@ def with_weights(folder: Path) -> Sequence[Values]:
     lines = [json.loads(line) for line in (folder / "refresh.jsonl").read_text().splitlines()]
     weighted = {line["step"]: line for line in lines if "weights" in line}  # a resumed run repeats a line
     steps = sorted(weighted)
-    weights = np.array(
-        [weighted[step]["weights"] for step in steps[:-1] or steps]
-    )  # after the last step none trains
+    used = steps[:-1] or steps  # after the last step none trains
+    weights = np.array([weighted[step]["weights"] for step in used])
     pairs = weights[:, ~np.eye(weights.shape[1], dtype=bool)]
     found |= {"W": float(pairs.mean()), "W, deviation": float(pairs.std(axis=1).mean())}
     return [found | {"ACC before": weighted[steps[0]]["acc_all"]}]

@@ -307,9 +307,8 @@ def in_processes(opened: Opened, folder: Path, options: Options) -> None:
 
 def _loss(number: int, code: int) -> str:
     """How a process ended that did not end by itself."""
-    killed = (
-        ": killed, as a kernel out of memory does" if code in (-signal.SIGKILL, 128 + signal.SIGKILL) else ""
-    )
+    by_kernel = code in (-signal.SIGKILL, 128 + signal.SIGKILL)
+    killed = ": killed, as a kernel out of memory does" if by_kernel else ""
     return f"process {number} ended with exit code {code}{killed}"
 
 
