@@ -233,14 +233,15 @@ def _advice(content: dict[str, Any], views: str, measure: str) -> str:
 
     count = sum(learned(content, views).values())
     near = [cell for cell in near if gap(cell, cells["untrained"], measure, count).low > 0]
-    best, pairs = max(near, key=mean, default=None), cells[PAIRS]
+    best, pairs = max(near, key=mean, default=None), cells.get(PAIRS)
+    beside = [f"`{PAIRS}` {mean(pairs):.2f}"] if pairs else []  # it may not have been run
     if best is None:
         told = ["none keeps it"]
-    elif pairs in near or mean(best) < mean(pairs) + MARGIN:
-        best, told = pairs, [f"`{PAIRS}` {mean(pairs):.2f}"]
+    elif pairs and (pairs in near or mean(best) < mean(pairs) + MARGIN):
+        best, told = pairs, beside
     else:
         more = f" or {len(near) - 1} more" if len(near) > 1 else ""
-        told = [f"`{best['factors']['objective']}` {mean(best):.2f}{more}", f"`{PAIRS}` {mean(pairs):.2f}"]
+        told = [f"`{best['factors']['objective']}` {mean(best):.2f}{more}", *beside]
     if other := cells.get("autoencoder"):
         than = best or cells["untrained"]
         if mean(other) > mean(than) + MARGIN and gap(other, than, measure).low > 0:

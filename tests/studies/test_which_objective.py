@@ -60,6 +60,11 @@ def test_an_objective_that_is_hardly_better_than_pairs_is_not_recommended():
     )
 
 
+def test_the_last_table_is_written_before_pairs_have_run():
+    numbers = content(untrained=(0.5, 0.5), good=(0.9, 0.6))
+    assert which.page({"which_objective": numbers}).endswith("| k = 2 | `good` 0.91 | `good` 0.59 |  |\n")
+
+
 def test_the_maps_are_drawn_from_the_published_numbers(tmp_path):
     for name, numbers in which.published().items():
         _page.heat_map(numbers, tmp_path / "map.svg", which.measures(numbers))
