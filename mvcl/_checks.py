@@ -94,14 +94,17 @@ def real(name: str, value: Any, *, positive: bool = False) -> float:
 
 
 def fields(where: str, options: Any, **intervals: str) -> None:
-    """Check that fields, unless they are None, are in intervals, such as "[0, 1)", or "[1, inf)" without an end."""
+    """Check that fields, unless they are None, are in intervals, such as "[0, 1)", or "[1, inf)" without an end; of a
+    tuple all numbers, at least one."""
     for name, interval in intervals.items():
         value, (low, high) = getattr(options, name), map(float, interval[1:-1].split(","))
         at_end = {end for end, bracket in ((low, interval[0]), (high, interval[-1])) if bracket in "[]"}
-        if value is not None and not (low < value < high or value in at_end):
+        entries = value if isinstance(value, Sequence) else (value,)
+        if value is not None and not (entries and all(low < x < high or x in at_end for x in entries)):
             least = "at least" if low in at_end else "more than"
             bound = f"in {interval}" if math.isfinite(high) else f"{least} {low:g}"
-            raise ValueError(f"{where}.{name} must be {bound}, got {value}")
+            kind = "numbers " if entries is value else ""
+            raise ValueError(f"{where}.{name} must be {kind}{bound}, got {value}")
 
 
 def several(name: str, value: Iterable[T]) -> list[T]:

@@ -7,12 +7,12 @@ import warnings
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from mvcl import _checks, _lazy
-from mvcl.data._prepared import Conversion, Item, Preparer, open_prepared
+from mvcl.data._prepared import Item, convert, open_prepared
 from mvcl.data._splits import ExampleSpec, Outline, Split, decoding
 
 STAGES = ("W", "N1", "N2", "N3", "R")
@@ -152,9 +152,11 @@ def _edf_channels(path: Path) -> list[str]:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PrepareEeg(Preparer):
+class PrepareEeg:
     """Resample and scale recordings and cut them into scored windows of 30 s. A repeated run resumes."""
 
+    directory: str | None = None
+    """Folder to write; None: mvcl_eeg_FORMAT under TFDS_DATA_DIR or ~/tensorflow_datasets."""
     source: str = ""
     """Folder of the raw recordings, as downloaded."""
     format: Format = "physionet2018"
@@ -168,12 +170,8 @@ class PrepareEeg(Preparer):
     max_corrupt: int = 10
     """Stop when more recordings than this cannot be read."""
 
-    _per_shard: ClassVar[int] = 8  # 994 nights in 125 files, few enough to keep open
-
-    def _name(self) -> str:
-        return f"eeg_{self.format}"
-
-    def _conversion(self) -> Conversion:
+    def run(self) -> Path:
+        """Write the folder and return it; it may be in a bucket."""
         _checks.fields("eeg", self, rate="[1, inf)", wake_minutes="[0, inf)")
         source, channels = Path(self.source), self.channels or CHANNELS[self.format]
         edf = self.format == "sleep_edfx"
@@ -196,7 +194,11 @@ class PrepareEeg(Preparer):
             return [window.astype("<f2").tobytes() for window in cut], facts
 
         settings = {name: getattr(self, name) for name in ("format", "rate", "wake_minutes")}
-        return settings | {"channels": channels}, names, read, self.max_corrupt
+        settings["channels"] = channels
+        # 994 nights in 125 files, few enough to keep open.
+        return convert(
+            self.directory, f"eeg_{self.format}", settings, names, read, self.max_corrupt, per_shard=8
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

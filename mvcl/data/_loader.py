@@ -37,7 +37,7 @@ T = TypeVar("T")
 class Reading:
     """What is being read in each thread, and the corrupt examples of this process; thread-safe.
 
-    Up to `limit` corrupt examples are skipped in a run, each counted once.
+    Up to `limit` corrupt examples are skipped in a run, each counted once; one more raises `CorruptExample`.
 
     Attributes:
       passed: rows of corrupt training examples, those of a resumed run too.
@@ -56,9 +56,6 @@ class Reading:
         """The arrays of an example, or its crops; None if it cannot be read, which is counted.
 
         `part` is the split's name in messages; later attempts are of splits that draw their examples.
-
-        Raises:
-          CorruptExample: the limit is exceeded.
         """
         name = f"{part} example {row}" if split.name is None else split.name(row)
         thread = threading.get_ident()
@@ -232,14 +229,12 @@ def in_order(
 ) -> Iterator[Batch]:
     """Every readable example once, or those of `rows`; each process reads its share, in as many batches as the others.
 
-    `part` is the split's name in messages; the other arguments are those of `batches`. The last batch may be smaller.
+    `part` is the split's name in messages; the other arguments are those of `batches`, and so is `CorruptExample`. The
+    last batch may be smaller.
 
     Yields:
       `index` (b,), the rows, and `inputs`: images (b, H, W, C), a tuple of such arrays for several crops, or a mapping
       of `views` and `present`.
-
-    Raises:
-      CorruptExample: more corrupt examples than `reading` allows.
     """
     reading = Reading() if reading is None else reading
     every = np.arange(len(split)) if rows is None else rows

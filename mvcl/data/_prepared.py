@@ -4,7 +4,6 @@ A prepared folder has `manifest.json` and shards of a few items each (an item is
 .json of facts about them. The manifest lists the shards when all are complete; before, it has the settings only.
 """
 
-import abc
 import bisect
 import contextlib
 import dataclasses
@@ -16,7 +15,7 @@ import sys
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import grain
 import numpy as np
@@ -27,9 +26,6 @@ from mvcl.data._splits import CorruptExample, decoding
 _FORMAT = 1
 Item = tuple[Sequence[bytes], Mapping[str, Any]]
 """Records of one raw file or of a block of them, and their entry in the manifest."""
-Conversion = tuple[Mapping[str, Any], Sequence[str], Callable[[str], Item], int]
-"""Settings, everything that determines the records (JSON): a folder is resumed only with the same; the names of the
-items, in order; name -> item, which raises CorruptExample for a raw file to skip; and how many may be skipped."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,52 +50,44 @@ class Prepared:
         return np.repeat([item[fact] for item in self.items], [item["count"] for item in self.items])
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Preparer(abc.ABC):
-    """Options of every conversion into a prepared folder."""
+def convert(
+    directory: str | None,
+    name: str,
+    settings: Mapping[str, Any],
+    names: Sequence[str],
+    read: Callable[[str], Item],
+    max_corrupt: int = 0,
+    per_shard: int = 4,
+) -> Path:
+    """Convert raw files into a folder of shards, or go on with an interrupted conversion; return the folder.
 
-    directory: str | None = None
-    """Folder to write; None: mvcl_eeg_FORMAT or mvcl_sentiment_DATASET under TFDS_DATA_DIR or ~/tensorflow_datasets."""
-
-    _per_shard: ClassVar[int] = 4
-
-    def run(self) -> Path:
-        """Write the folder and return it; it may be in a bucket."""
-        place = _buckets.path(self.directory or data_root(None) / f"mvcl_{self._name()}")
-        if _buckets.is_remote(place):
-            _buckets.uploaded(place, lambda folder: self._write(Path(folder)))
-        else:
-            self._write(place)
-        return place
-
-    @abc.abstractmethod
-    def _name(self) -> str:
-        """KIND or KIND_VARIANT of what is prepared."""
-
-    @abc.abstractmethod
-    def _conversion(self) -> Conversion: ...
-
-    def _write(self, directory: Path) -> None:
-        """Convert raw files into a folder of shards, or go on with an interrupted conversion; `ValueError` if the
-        folder has other content, or too many files are corrupt."""
-        kind, size = self._name().partition("_")[0], self._per_shard
-        settings, names, read, max_corrupt = self._conversion()
-        plan = {"format": _FORMAT, "kind": kind, "settings": settings, "items": list(names)}
-        plan = json.loads(json.dumps(plan))  # as after reading: tuples become lists
-        parts = [names[i : i + size] for i in range(0, len(names), size)]
-        shards: list[dict[str, Any]] = []
-        skipped: list[str] = []
-        with lock(directory, "prepare"):
-            _check_plan(directory / "manifest.json", plan)
-            for number, part in enumerate(_progress.track(parts, f"preparing {kind}", len(parts), "shards")):
-                path = directory / f"{kind}-{number:05d}-of-{len(parts):05d}.array_record"
-                shards.append(_finished(path) or _write_shard(path, part, read, max_corrupt - len(skipped)))
-                skipped += shards[-1]["skipped"]
-            for reason in skipped:
-                print(f"skipped: {reason}", file=sys.stderr)
-            if not any(item["count"] for shard in shards for item in shard["items"]):
-                raise ValueError(f"{directory}: none of the {len(names)} raw files gave a record")
-            _files.write_whole(directory / "manifest.json", json.dumps(plan | {"shards": shards}))
+    `name` is KIND_VARIANT of what is prepared; the default folder is mvcl_NAME. `settings` (JSON) are everything that
+    determines the records: a folder is resumed only with the same. `read` makes an item of each name, in order, and
+    raises CorruptExample for a raw file to skip. `ValueError` if the folder has other content, or more files than
+    `max_corrupt` are skipped.
+    """
+    place = _buckets.path(directory or data_root(None) / f"mvcl_{name}")
+    if _buckets.is_remote(place):
+        again = (name, settings, names, read, max_corrupt, per_shard)
+        return _buckets.uploaded(place, lambda local: convert(local, *again))
+    kind = name.partition("_")[0]
+    plan = {"format": _FORMAT, "kind": kind, "settings": settings, "items": list(names)}
+    plan = json.loads(json.dumps(plan))  # as after reading: tuples become lists
+    parts = [names[i : i + per_shard] for i in range(0, len(names), per_shard)]
+    shards: list[dict[str, Any]] = []
+    skipped: list[str] = []
+    with lock(place, "prepare"):
+        _check_plan(place / "manifest.json", plan)
+        for number, part in enumerate(_progress.track(parts, f"preparing {kind}", len(parts), "shards")):
+            path = place / f"{kind}-{number:05d}-of-{len(parts):05d}.array_record"
+            shards.append(_finished(path) or _write_shard(path, part, read, max_corrupt - len(skipped)))
+            skipped += shards[-1]["skipped"]
+        for reason in skipped:
+            print(f"skipped: {reason}", file=sys.stderr)
+        if not any(item["count"] for shard in shards for item in shard["items"]):
+            raise ValueError(f"{place}: none of the {len(names)} raw files gave a record")
+        _files.write_whole(place / "manifest.json", json.dumps(plan | {"shards": shards}))
+    return place
 
 
 # A file with a known number of records, as grain's data source takes it: it is opened when a record is read.
@@ -179,8 +167,8 @@ def _write_shard(
 
 @contextlib.contextmanager
 def open_prepared(path: str | Path, name: str) -> Iterator[Prepared]:
-    """Context in which errors name the manifest of an opened folder; without a path, the one that a `Preparer` of this
-    name writes by default.
+    """Context in which errors name the manifest of an opened folder; without a path, the one that `convert` writes for
+    this name by default.
 
     The size of each shard is checked; ArrayRecord checks its content when it is read.
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from mvcl import _files
-from mvcl.data._prepared import Conversion, Item, Preparer, open_prepared
+from mvcl.data._prepared import Item, convert, open_prepared
 from mvcl.data._splits import ExampleSpec, Outline, Split
 
 VIEWS = ("text", "audio", "vision")
@@ -29,9 +29,11 @@ _COLUMNS = ("name", "split", "label")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PrepareSentiment(Preparer):
+class PrepareSentiment:
     """Write utterances as ArrayRecord files, without padding; later reads are by row and need no pickle."""
 
+    directory: str | None = None
+    """Folder to write; None: mvcl_sentiment_DATASET under TFDS_DATA_DIR or ~/tensorflow_datasets."""
     labels: str = ""
     """Table of the utterances: a .csv with the columns name, split and label."""
     text: str = ""
@@ -46,10 +48,8 @@ class PrepareSentiment(Preparer):
     dataset: Dataset = "mosei"
     """Data set, which fixes the range of the scores: mosei [-3, 3], chsims [-1, 1]."""
 
-    def _name(self) -> str:
-        return f"sentiment_{self.dataset}"
-
-    def _conversion(self) -> Conversion:
+    def run(self) -> Path:
+        """Write the folder and return it; it may be in a bucket."""
         most = self.max_length or _PUBLISHED[self.dataset][1]
         if len(most) != len(VIEWS) or min(most) < 1:
             raise ValueError(f"--max-length must be 3 positive numbers, got {self.max_length}")
@@ -79,7 +79,7 @@ class PrepareSentiment(Preparer):
             return [b"".join(cut.astype("<f4").tobytes() for cut in record) for record in cuts], facts
 
         settings = {"dataset": self.dataset, "shapes": list(zip(most, widths))}
-        return settings, list(parts), read, 0
+        return convert(self.directory, f"sentiment_{self.dataset}", settings, list(parts), read)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -160,9 +160,8 @@ class Channels(Evaluation):
         if len(splits[train].spec.shapes) < 2 or self.features != "views":
             got = f"{len(splits[train].spec.shapes)} views and {self.features}"
             raise ValueError(f"evaluation:channels needs given views and features=views, got {got}")
-        _checks.fields("evaluation", self, valid_fraction="(0, 1)", draws="[1, inf)")
-        if min(self.labels_per_class, default=0) < 1:
-            raise ValueError(f"evaluation.labels_per_class must be at least 1, got {self.labels_per_class}")
+        counts = dict.fromkeys(("labels_per_class", "draws"), "[1, inf)")
+        _checks.fields("evaluation", self, valid_fraction="(0, 1)", **counts)
 
     def measure(self, features: Arrays, splits: Splits) -> list[Result]:
         """Balanced test accuracies for each number of labels, mean and deviation over draws."""

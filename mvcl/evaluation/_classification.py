@@ -62,10 +62,8 @@ class LinearProbe:
     Jeon 2025's code for CIFAR-10 has jitter and grayscale too."""
 
     def __post_init__(self) -> None:
-        if not self.learning_rates or not min(self.learning_rates) > 0:
-            raise ValueError(f"linear.learning_rates must be positive numbers, got {self.learning_rates}")
         counts = dict.fromkeys(("batch_size", "epochs", "reference_batch"), "[1, inf)")
-        amounts = {"weight_decay": "[0, inf)", "crop_padding": "[0, inf)"}
+        amounts = {"learning_rates": "(0, inf)", "weight_decay": "[0, inf)", "crop_padding": "[0, inf)"}
         _checks.fields("linear", self, **counts, **amounts, momentum="[0, 1)")
         if (self.decay == "steps") != bool(self.milestones) or any(epoch < 1 for epoch in self.milestones):
             what = "linear.milestones must be epochs of at least 1 for linear.decay=steps, else none"

@@ -136,7 +136,7 @@ class Domains(Evaluation):
         if len(self._targets(splits)) != 1 or "seen" not in splits:
             got = f"the test domains {', '.join(self._targets(splits))} and the splits {', '.join(splits)}"
             raise ValueError(f"evaluation.linear needs --data.held-out and the split `seen`, got {got}")
-        for name in ("seen", *(f"{source}/train" for source in self._sources(splits))):
+        for name in ("seen", *(f"{source}/train" for source in splits["train"].spec.view_names)):
             self.linear.check_processes(len(splits[name]))
 
     def measure(self, features: Arrays, splits: Splits) -> list[Result]:
@@ -152,13 +152,10 @@ class Domains(Evaluation):
             _files.write_whole(folder / "domains.md", transfer_table(transfer) + "\n")
         return transfer.results(how)
 
-    def _sources(self, splits: Splits) -> list[str]:
-        return list(splits["train"].spec.view_names)
-
     def _targets(self, splits: Splits) -> list[str]:
         """The domains that pre-training has not seen; all, if there is none."""
         names = [name.removesuffix("/test") for name in splits if name.endswith("/test")]
-        sources = self._sources(splits)
+        sources = splits["train"].spec.view_names
         return [name for name in names if name not in sources] or names
 
     def _transfer(
@@ -166,14 +163,14 @@ class Domains(Evaluation):
     ) -> tuple[Transfer, str]:
         """The accuracies, and the classifier in words."""
         rows = {name: (features[name], splits[name].labels) for name in features}
-        sources, targets = self._sources(splits), self._targets(splits)
+        sources, targets = splits["train"].spec.view_names, self._targets(splits)
         classes, options = len(splits["test"].class_names), self.linear
         if options is None:
             train = {domain: rows[f"{domain}/train"] for domain in sources}
             test = {domain: rows[f"{domain}/test"] for domain in targets}
             return domain_transfer(train, test, num_classes=classes, seed=self.seed), "linear probe"
         best, (target,) = list[float](), targets
-        for split, own in ({f"{source}/train": [source] for source in sources} | {"seen": sources}).items():
+        for split, own in ({f"{source}/train": (source,) for source in sources} | {"seen": sources}).items():
             count = len(splits[split])
             if augmented is not None:
                 batches = options.augmented(augmented, split, count, self.seed)
@@ -186,7 +183,7 @@ class Domains(Evaluation):
                 sgd_probe(batches, *tests, num_classes=classes, rows=count, options=options)
             )
             best.append(float(rates[np.argmax(rates[:, 1:].mean(1)), 0]))
-        transfer = Transfer(tuple(sources), (target,), np.asarray(best[:-1])[:, None], np.asarray(best[-1:]))
+        transfer = Transfer(sources, (target,), np.asarray(best[:-1])[:, None], np.asarray(best[-1:]))
         # The number of labels is that of each classifier's own domains.
         _, _, trained = options.described(len(splits["seen"])).partition(" labels, ")
         images = "own domains" if self.choose == "seen" else "held-out domain"

@@ -42,10 +42,8 @@ class MaeProbe:
     """Learning rate over the steps: to zero by a cosine, or constant."""
 
     def __post_init__(self) -> None:
-        if not self.learning_rates or not min(self.learning_rates) > 0:
-            raise ValueError(f"probe.learning_rates must be positive numbers, got {self.learning_rates}")
         counts = dict.fromkeys(("layers", "epochs", "batch_size"), "[1, inf)")
-        _checks.fields("probe", self, weight_decay="[0, inf)", **counts)
+        _checks.fields("probe", self, learning_rates="(0, inf)", weight_decay="[0, inf)", **counts)
 
 
 def mae_probe(
@@ -196,21 +194,19 @@ def _checked(train: Rows, test: Rows, valid: Rows | None) -> dict[str, Rows]:
     return found
 
 
-def _with_validation(available: Sequence[str]) -> tuple[str, ...]:
-    """`train`, `test` and, if there is one, the validation split."""
-    return tuple(name for name in ("train", "valid", "test") if name in available)
+class _Validated(Evaluation):
+    def splits(self, available: Sequence[str]) -> tuple[str, ...]:
+        """`train`, `test` and, if there is one, the validation split."""
+        return tuple(name for name in ("train", "valid", "test") if name in available)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Regression(Evaluation):
+class Regression(_Validated):
     """Regression of a score, such as sentiment, from frozen features by a linear layer: MAE, correlation, binary
     accuracy and F1."""
 
     probe: MaeProbe = dataclasses.field(default_factory=MaeProbe)
     """The linear layer and its training."""
-
-    def splits(self, available: Sequence[str]) -> tuple[str, ...]:
-        return _with_validation(available)
 
     def check(self, splits: Splits) -> None:
         if names := splits["train"].class_names:
@@ -225,7 +221,7 @@ class Regression(Evaluation):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Predictions(Evaluation):
+class Predictions(_Validated):
     """Test accuracy of the predictions of `method:supervised`, over all examples and averaged over classes; for scores,
     such as sentiment, MAE, correlation, binary accuracy and F1, and with a validation split "validation MAE"."""
 
@@ -235,9 +231,6 @@ class Predictions(Evaluation):
     @property
     def compared(self) -> bool:
         return False  # untrained encoders and raw inputs have no predictions
-
-    def splits(self, available: Sequence[str]) -> tuple[str, ...]:
-        return _with_validation(available)
 
     def check(self, splits: Splits) -> None:
         names = splits["train"].class_names

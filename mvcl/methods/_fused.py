@@ -77,7 +77,7 @@ class FusedNetworks(nnx.Module):
 
     def of_views(self, views: Any) -> jax.Array:
         """(n, k, tokens, d)."""
-        z = [encoder(x) for encoder, x in zip(self.encoder, separate(views), strict=True)]
+        z = [encoder(x) for encoder, x in zip(self.encoder, views, strict=True)]
         if self.adapter:
             z = [adapter(x) for adapter, x in zip(self.adapter, z)]
         return jnp.stack([x.reshape((len(x), self.tokens, -1)) for x in z], axis=1)
@@ -140,10 +140,7 @@ class FusedLearner(DrawingLearner):
         every = [x[: self.k + 1] for x in found] + [x[self.k + 1 :] for x in found]
         z = jnp.stack([nets.head(x) for x in jnp.concatenate(every)])[:, : batch.examples]
         state = {**statistics, "network": self.statistics(nets)}
-        if self.sides == 1:
-            value, measures = objective(z[: self.k], **extra)
-            return value, (state, z[: self.k], measures)
-        for name, mask in batch.mask.items():
+        for name, mask in batch.mask.items() if self.sides == 2 else ():
             whole = mask.any(0)[None]
             extra[name] = jnp.concatenate([mask, whole] * 2 + [whole] * (2 * self.maskings))
         if self.maskings:
@@ -166,16 +163,12 @@ class FusedLearner(DrawingLearner):
 
     def _augmented(self, batch: Batch, side: int, key: jax.Array) -> tuple[jax.Array, ...]:
         inputs, change = batch.inputs, self.options.augmentation
-        if not self.given:
-            return separate(batch.draw({**inputs, "epoch": inputs["epoch"] + side * _AGAIN}))
-        views = separate(batch.draw(inputs))
-        if change is None:
+        views = separate(batch.draw({**inputs, "epoch": inputs["epoch"] + side * _AGAIN}))
+        if change is None or not self.given:
             return views
         return tuple(change(jax.random.fold_in(key, view), x) for view, x in enumerate(views))
 
     def features(self, params: Any, statistics: Any, inputs: Inputs, output: str) -> jax.Array:
-        """Of all views that are there together: `encoder` and `head`; of each alone, side by side, `views` and
-        `head_views`."""
         nets = models.eval_view(self.network(params, statistics))
         views = inputs["views"] if "views" in inputs else (inputs["images"],) * self.k
         x, whole = nets.of_views(views), self._whole(inputs)

@@ -12,7 +12,7 @@ import numpy as np
 from flax import nnx
 from jax.typing import ArrayLike
 
-from mvcl import augment, losses, methods, models
+from mvcl import _checks, augment, losses, methods, models
 from mvcl.methods._objective import Measures, OfViews
 
 Inputs = Mapping[str, Any]
@@ -126,11 +126,8 @@ def check_encoder(spec: Specification, encoder: nnx.Module) -> None:
     for shape in set(spec.shapes[1:]) - {spec.shapes[0]}:
         images = jax.ShapeDtypeStruct((1, *shape), jnp.float32)
         jax.eval_shape(lambda v, x: nnx.merge(structure, v, copy=True)(x), variables, images)
-    if spec.microbatch is None:
-        return
-    if spec.microbatch < 1:
-        raise ValueError(f"train.microbatch must be at least 1, got {spec.microbatch}")
-    if jax.tree.leaves(nnx.state(encoder, nnx.BatchStat)):
+    _checks.fields("train", spec, microbatch="[1, inf)")
+    if spec.microbatch is not None and jax.tree.leaves(nnx.state(encoder, nnx.BatchStat)):
         raise ValueError(
             "train.microbatch needs an encoder without batch statistics, since BatchNorm over a microbatch "
             "computes another function; use --encoder.norm group, or a ViT. The head may keep its BatchNorm"
@@ -210,11 +207,8 @@ class Learner(Module):
         return self.merge(params, statistics)
 
     def features(self, params: Any, statistics: Any, inputs: Inputs, output: str) -> jax.Array:
-        """(n, d) float32 features of `images`, or of `views`, with frozen statistics; output is one of `outputs`.
-
-        Of given views: the mean over the views that are present; with `views` and `head_views` side by side, (n, k d),
-        zeros for missing views.
-        """
+        """(n, d) float32 features of `images`, or of `views`, with frozen statistics; output is one of `outputs`. Of
+        given views together they are the mean over the views that are present."""
         net = models.eval_view(self.network(params, statistics))
         images = "images" in inputs
         views = inputs["images"] if images else stacked(inputs["views"])

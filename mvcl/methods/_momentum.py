@@ -158,9 +158,7 @@ class MocoV3(Following):
     """
 
     predictor: models.HeadConfig = dataclasses.field(
-        default_factory=lambda: models.MLPHead(
-            layers=2, hidden=4096, out=256, norm="batch", output_norm="batch_plain"
-        )
+        default_factory=lambda: dataclasses.replace(models.moco_v3_head(), layers=2)
     )
     """Predictor from the head's output to the queries; must keep the head's length."""
 

@@ -1,7 +1,7 @@
 """One encoder per view or modality, with a common embedding space."""
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import combinations
 from typing import Any
 
@@ -29,18 +29,13 @@ Encoders = tuple[models.EncoderConfig, ...]
 class Networks(nnx.Module):
     """One encoder and one head for each of the k views, and a fusion network for each pair of them if asked."""
 
-    def __init__(
-        self,
-        spec: Specification,
-        encoders: Sequence[models.EncoderConfig],
-        fusion: models.MLPHead | None,
-        rngs: nnx.Rngs,
-    ) -> None:
-        options: dict[str, Any] = {"dtype": spec.dtype, "rngs": rngs}
-        self.encoder = nnx.List([built(e, s, **options) for e, s in zip(encoders, spec.shapes, strict=True)])
-        self.head = nnx.List([spec.head.build(encoder.features, **options) for encoder in self.encoder])
+    def __init__(self, spec: Specification, options: "MultiEncoder", rngs: nnx.Rngs) -> None:
+        encoders, fusion = of_each_view(options.encoders, spec), options.fusion
+        more: dict[str, Any] = {"dtype": spec.dtype, "rngs": rngs}
+        self.encoder = nnx.List([built(e, s, **more) for e, s in zip(encoders, spec.shapes)])
+        self.head = nnx.List([spec.head.build(encoder.features, **more) for encoder in self.encoder])
         both = [x.features + y.features for x, y in combinations(self.encoder, 2)]
-        self.fusion = nnx.List([fusion.build(width, **options) for width in both] if fusion else [])
+        self.fusion = nnx.List([fusion.build(width, **more) for width in both] if fusion else [])
 
 
 def separate(views: Any) -> tuple[jax.Array, ...]:
@@ -64,7 +59,7 @@ def outputs(lengths: Iterable[int]) -> tuple[str, ...]:
 def side_by_side(encoder: Any, inputs: Inputs) -> jax.Array:
     """(n, Σ_l f_l): the concatenated features of the encoders; zeros for missing views."""
     # All encoders get the same image.
-    views = separate(inputs["views"]) if "views" in inputs else (inputs["images"],) * len(encoder)
+    views = inputs["views"] if "views" in inputs else (inputs["images"],) * len(encoder)
     found = [encode(view) for encode, view in zip(encoder, views, strict=True)]
     there = inputs.get("present")
     if there is not None:
@@ -130,9 +125,8 @@ class MultiEncoderLearner(Learner):
     one_encoder = False
 
     def __init__(self, spec: Specification, options: MultiEncoder) -> None:
-        encoders = of_each_view(options.encoders, spec)
-        self.options, self.k = options, len(encoders)
-        Module.__init__(self, lambda key: Networks(spec, encoders, options.fusion, nnx.Rngs(key)))
+        self.options, self.k = options, len(spec.shapes)
+        Module.__init__(self, lambda key: Networks(spec, options, nnx.Rngs(key)))
         networks = self.abstract
         if not spec.given:  # they are evaluated on images of the first view's size
             for shape, encoder in zip(spec.shapes, networks.encoder, strict=True):

@@ -32,11 +32,9 @@ def check(objective: losses.Loss, k: int, global_views: int | None = None) -> No
             f"objective {name(objective)} compares two groups of k/2 views; views.k must be even, got {k}. With "
             "views.global_views the groups are the global views and the others"
         )
-    if takes.global_views:
-        _, bound = losses.unwrap(objective)
-        own = bound.get("global_views")
-        if own is not None and own != global_views:
-            raise ValueError(
-                f"objective.global_views must be None, so that {name(objective)} is given views.global_views = "
-                f"{global_views}, or equal to it, got {own}"
-            )
+    own = losses.unwrap(objective)[1].get("global_views")
+    if takes.global_views and own not in (None, global_views):
+        raise ValueError(
+            f"objective.global_views must be None, so that {name(objective)} is given views.global_views = "
+            f"{global_views}, or equal to it, got {own}"
+        )

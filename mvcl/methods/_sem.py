@@ -88,11 +88,9 @@ class Sem:
             what = f"method.weights needs objective all_pairs, got {losses.name(spec.objective)}"
             raise ValueError(f"{what}; use objective:all_pairs, or --method.weights none")
         from_0 = ("pretrain_epochs", "watch_epochs", "clusters", "lam", "mini_batch_above")
-        from_1 = ("update_epochs", "features", "embedding", "k_means_starts")
+        from_1 = ("update_epochs", "features", "embedding", "k_means_starts", "hidden")
         least = dict.fromkeys(from_0, "[0, inf)") | dict.fromkeys(from_1, "[1, inf)")
         _checks.fields("method", self, **least)
-        if not self.hidden or min(self.hidden) < 1:
-            raise ValueError(f"method.hidden must have at least one positive width, got {self.hidden}")
         clusters = self.clusters or spec.classes
         if clusters < 2:
             raise ValueError(f"method.clusters must be at least 2 for data without classes, got {clusters}")

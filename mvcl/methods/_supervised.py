@@ -10,21 +10,14 @@ import optax
 from flax import nnx
 
 from mvcl import _checks, augment, models
-from mvcl.methods._method import (
-    Batch,
-    DrawingLearner,
-    Inputs,
-    LossAndMore,
-    Specification,
-    key_of_batch,
-    stacked,
-)
-from mvcl.methods._multi_encoder import Encoders, of_each_view, outputs, side_by_side
+from mvcl.methods._method import Batch, DrawingLearner, Inputs, LossAndMore, Specification, key_of_batch
+from mvcl.methods._multi_encoder import of_each_view, outputs, side_by_side
 from mvcl.methods._objective import OfViews
 
 
 class Labelled(nnx.Module):
-    def __init__(self, spec: Specification, encoders: Encoders, zero: bool, rngs: nnx.Rngs) -> None:
+    def __init__(self, spec: Specification, options: "Supervised", rngs: nnx.Rngs) -> None:
+        encoders, zero = of_each_view(options.encoders, spec), options.zero_head
         shapes = spec.shapes if spec.given else spec.shapes[:1]
         built = [e.build(s, dtype=spec.dtype, rngs=rngs) for e, s in zip(encoders, shapes)]
         self.encoder = nnx.List(built) if spec.given else built[0]
@@ -77,8 +70,7 @@ class SupervisedLearner(DrawingLearner):
 
     def __init__(self, spec: Specification, options: Supervised) -> None:
         self.spec, self.options = spec, options
-        encoders = of_each_view(options.encoders, spec)
-        super().__init__(lambda key: Labelled(spec, encoders, options.zero_head, nnx.Rngs(key)))
+        super().__init__(lambda key: Labelled(spec, options, nnx.Rngs(key)))
         networks = self.abstract
         self.dimension = networks.head.in_features
         self.one_encoder = not spec.given
@@ -88,7 +80,6 @@ class SupervisedLearner(DrawingLearner):
         net, options, inputs = self.network(params, statistics), self.options, batch.inputs
         views, labels, targets = batch.draw(inputs), inputs["labels"], None
         if not self.spec.given:
-            views = stacked(views)
             labels = jnp.repeat(labels, views.shape[1])
             views = views.reshape((-1, *views.shape[2:]))
         if self.spec.classes:

@@ -30,9 +30,8 @@ class _Residual(nnx.Module):
         *,
         conv: Callable[..., nnx.Conv],
         norm: Callable[..., Any],
-        dtype: DTypeLike,
     ):
-        self.dtype, self.bottleneck, zero_init = dtype, config.depth >= 50, config.zero_init_residual
+        self.bottleneck, zero_init = config.depth >= 50, config.zero_init_residual
         self.features = 4 * width if self.bottleneck else width
         if self.bottleneck:
             self.conv1, self.bn1 = conv(channels, width, 1), norm(width)
@@ -52,11 +51,11 @@ class _Residual(nnx.Module):
             h = norm(conv(h))
             for resize in downsample:
                 x = resize(x)
-            return nnx.relu(h + x).astype(self.dtype)  # the sum is float32, as the norms are
+            return nnx.relu(h + x).astype(conv.dtype)  # the sum is float32, as the norms are
 
         layers = [(self.conv1, self.bn1), (self.conv2, self.bn2)]
         layers += [(self.conv3, self.bn3)] if self.bottleneck else []
-        h = _remat.in_turn(layers[:-1], x, apply=partial(_layers.rectified, dtype=self.dtype))
+        h = _remat.in_turn(layers[:-1], x, apply=_layers.rectified)
         return _remat.in_turn([(*layers[-1], *self.downsample)], h, x, apply=last)
 
 
@@ -64,7 +63,6 @@ class ResNetEncoder(nnx.Module):
     """Images (n, height, width, channels) -> spatial mean of the last stage, (n, features) float32."""
 
     def __init__(self, config: "ResNet", channels: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
-        self.dtype = dtype
         self.pools = config.stem == "imagenet"
         size, stride = (7, 2) if self.pools else (3, 1)
         law = _INITIAL[config.initial]
@@ -74,7 +72,7 @@ class ResNetEncoder(nnx.Module):
         strided = config.batch_rows == "strided"
         norm = partial(_norms.norm, config.norm, groups=config.batch_groups, strided=strided, rngs=rngs)
         self.bn1 = norm(config.width)
-        block = partial(_Residual, config, conv=conv, norm=norm, dtype=dtype)
+        block = partial(_Residual, config, conv=conv, norm=norm)
         stages, self.features = [], config.width
         for stage, count in enumerate(_BLOCKS[config.depth]):
             blocks: nnx.List[_Residual] = nnx.List([])
@@ -87,7 +85,7 @@ class ResNetEncoder(nnx.Module):
 
     def __call__(self, x: jax.Array) -> jax.Array:
         def stem(layers: tuple[nnx.Conv, Any], x: jax.Array) -> jax.Array:
-            x = _layers.rectified(layers, x, dtype=self.dtype)
+            x = _layers.rectified(layers, x)
             return nnx.max_pool(x, (3, 3), (2, 2), padding=((1, 1), (1, 1))) if self.pools else x
 
         x = _remat.in_turn([(self.conv1, self.bn1)], x, apply=stem)
@@ -143,7 +141,6 @@ class _EegBlock(nnx.Module):
     def __init__(
         self, config: "EegConv", channels: int, features: int, size: int, *, dtype: DTypeLike, rngs: nnx.Rngs
     ):
-        self.dtype = dtype
         kernel, bias = config.start(channels * size)
         conv = partial(_layers.conv, axes=1, use_bias=True, dtype=dtype, rngs=rngs)
         self.conv = conv(channels, features, size, size, kernel_init=kernel, bias_init=bias)
@@ -151,14 +148,13 @@ class _EegBlock(nnx.Module):
         self.norm = _norms.norm("pairs", features, rngs=rngs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        return nnx.gelu(self.norm(self.dropout(self.conv(x))), approximate=False).astype(self.dtype)
+        return nnx.gelu(self.norm(self.dropout(self.conv(x))), approximate=False).astype(self.conv.dtype)
 
 
 class EegConvEncoder(nnx.Module):
     """One channel (n, time) or (n, time, 1) -> (n, features) float32. Samples that are NaN count as 0."""
 
     def __init__(self, config: "EegConv", *, dtype: DTypeLike, rngs: nnx.Rngs):
-        self.dtype = dtype
         self.features = config.out * config.stretches
         self.stretches = config.stretches
         widths = (1, *(config.channels,) * (len(_SIZES) - 1), config.out)
@@ -170,7 +166,7 @@ class EegConvEncoder(nnx.Module):
 
     def __call__(self, x: jax.Array) -> jax.Array:
         x = x.reshape(x.shape[0], -1, 1)
-        x = jnp.where(jnp.isnan(x), 0, x).astype(self.dtype)
+        x = jnp.where(jnp.isnan(x), 0, x).astype(self.readout.dtype)
         x = _remat.in_turn(self.blocks, x)
         x = self.readout(x).astype(jnp.float32)
         pooled = jnp.einsum("ntc,ts->nsc", x, _stretches(x.shape[1], self.stretches))

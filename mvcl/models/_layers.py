@@ -159,10 +159,10 @@ def conv(
     return nnx.Conv(channels, features, (size,) * axes, (stride,) * axes, padding=padding, **ours | options)
 
 
-def rectified(layers: Sequence[Any], x: jax.Array, *, dtype: DTypeLike) -> jax.Array:
-    """ReLU of a convolution and its norm."""
+def rectified(layers: Sequence[Any], x: jax.Array) -> jax.Array:
+    """ReLU of a convolution and its norm, in the convolution's dtype."""
     conv, norm = layers
-    return nnx.relu(norm(conv(x))).astype(dtype)
+    return nnx.relu(norm(conv(x))).astype(conv.dtype)
 
 
 class DropoutCount(nnx.Variable):
@@ -315,7 +315,6 @@ class ConvNetEncoder(nnx.Module):
     """Images (n, height, width, channels) -> spatial mean of the last layer, (n, features) float32."""
 
     def __init__(self, config: "ConvNet", channels: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
-        self.dtype = dtype
         self.features = config.widths[-1]
         convs, norms = list[nnx.Conv](), list[Any]()
         for before, width in pairwise((channels, *config.widths)):
@@ -324,8 +323,7 @@ class ConvNetEncoder(nnx.Module):
         self.convs, self.norms = nnx.List(convs), nnx.List(norms)
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        layer = partial(rectified, dtype=self.dtype)
-        x = _remat.in_turn(list(zip(self.convs, self.norms)), x, apply=layer)
+        x = _remat.in_turn(list(zip(self.convs, self.norms)), x, apply=rectified)
         return jnp.mean(x, axis=(1, 2), dtype=jnp.float32)
 
 

@@ -168,7 +168,6 @@ class ViTEncoder(nnx.Module):
     def __init__(self, config: "ViT", shape: Sequence[int], *, dtype: DTypeLike, rngs: nnx.Rngs):
         (rows, columns), channels = _grid(config.patch, shape[0], shape[1], "the image"), shape[2]
         of_token, of_patches, of_linear = _INITIALIZERS[config.init]
-        self.dtype = dtype
         self.features = config.width
         self.patch, self.grid = config.patch, (rows, columns)
         self.cls_token = nnx.Param(of_token(rngs.params(), (1, 1, config.width), jnp.float32))
@@ -194,8 +193,8 @@ class ViTEncoder(nnx.Module):
         grid = _grid(self.patch, x.shape[1], x.shape[2], "every view")
         x = self.patch_embed.proj(x).reshape(x.shape[0], -1, self.features)
         class_token = jnp.broadcast_to(self.cls_token[...], (x.shape[0], 1, self.features))
-        x = jnp.concatenate([class_token.astype(self.dtype), x], axis=1)
-        x = x + resized(self.pos_embed[...], self.grid, grid).astype(self.dtype)
+        x = jnp.concatenate([class_token.astype(x.dtype), x], axis=1)
+        x = x + resized(self.pos_embed[...], self.grid, grid).astype(x.dtype)
         x = self.norm_pre(x) if hasattr(self, "norm_pre") else x
         return self.norm(_summary(self.blocks, x))
 

@@ -92,14 +92,14 @@ def test_evaluates_another_pair_of_splits(rng):
 @pytest.mark.parametrize(
     ("made", "options", "message"),
     [
-        (LinearProbe, {"learning_rates": ()}, "learning_rates must be positive numbers"),
+        (LinearProbe, {"learning_rates": ()}, "learning_rates must be numbers more than 0"),
         (LinearProbe, {"batch_size": 0}, "batch_size must be at least 1, got 0"),
         (LinearProbe, {"momentum": 1.0}, r"momentum must be in \[0, 1\)"),
         (LinearProbe, {"weight_decay": -1.0}, "weight_decay must be at least 0"),
         (LinearProbe, {"crop_padding": -1}, "crop_padding must be at least 0"),
         (LinearProbe, {"policy": Policy(), "crop_padding": 4}, "policy .*crop_padding=0, got True and 4"),
         (LinearProbe, {"decay": "steps"}, "milestones must be epochs of at least 1 for linear.decay=steps"),
-        (MaeProbe, {"learning_rates": ()}, r"probe\.learning_rates must be positive numbers, got \(\)"),
+        (MaeProbe, {"learning_rates": ()}, r"probe\.learning_rates must be numbers more than 0, got \(\)"),
         (MaeProbe, {"layers": 0}, r"probe\.layers must be at least 1, got 0"),
         (MaeProbe, {"weight_decay": -1.0}, r"probe\.weight_decay must be at least 0"),
         (ChannelProbe, {"learning_rate": 0.0}, r"probe\.learning_rate must be more than 0, got 0\.0"),
