@@ -247,7 +247,20 @@ def of_views(objective: Loss, global_views: int | None = None) -> Callable[..., 
     """
     declared, bound = takes(objective), unwrap(objective)[1]
 
-    def function(*views: jax.Array, **options: Any) -> Measured:
+    def of_array(z: jax.Array, /, *, fused: int | None = None, **options: Any) -> Measured:
+        views: tuple[jax.Array, ...] = (z,)
+        if declared.operands is Operands.PAIR:
+            views = z[0], z[1]
+        elif declared.operands is Operands.GROUPS:
+            first = len(z) // 2 if global_views is None else global_views
+            views = z[:first], z[first:]
+        elif declared.operands is Operands.MASKED:
+            first = len(z) // 2 if fused is None else fused
+            if options.get("mask") is not None:
+                options["mask"] = options["mask"][:first]
+            views = z[:first], z[first:].reshape(2, -1, *z.shape[1:])
+        elif declared.global_views and global_views is not None:
+            options = {"global_views": global_views} | options
         if options.get("mask") is not None and not declared.mask:
             what = f"objective {name(objective)} takes no mask, but these examples may lack views"
             raise ValueError(f"{what}; use objective:mv_infonce, for instance, or data without missing views")
@@ -256,21 +269,6 @@ def of_views(objective: Loss, global_views: int | None = None) -> Callable[..., 
         several = declared.successive is not None and views[0].ndim == 4
         measured = declared.successive if several else declared.measured
         return (objective(*views, **options), {}) if measured is None else measured(*views, **bound | options)
-
-    def of_array(z: jax.Array, /, *, fused: int | None = None, **options: Any) -> Measured:
-        if declared.operands is Operands.PAIR:
-            return function(z[0], z[1], **options)
-        if declared.operands is Operands.GROUPS:
-            first = len(z) // 2 if global_views is None else global_views
-            return function(z[:first], z[first:], **options)
-        if declared.operands is Operands.MASKED:
-            first = len(z) // 2 if fused is None else fused
-            if options.get("mask") is not None:
-                options["mask"] = options["mask"][:first]
-            return function(z[:first], z[first:].reshape(2, -1, *z.shape[1:]), **options)
-        if declared.global_views and global_views is not None:
-            options = {"global_views": global_views} | options
-        return function(z, **options)
 
     return of_array
 

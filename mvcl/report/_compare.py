@@ -215,7 +215,7 @@ def _results(
     }
 
 
-def _baselines(found: pd.DataFrame, columns: Names, of: Groups) -> list[tuple[str, list[Cell]]]:
+def _baselines(found: pd.DataFrame, columns: Names, of: Groups) -> list[tuple[list[str], list[Cell]]]:
     """A row for each baseline that all groups share, else one for each of its values."""
     rows = []
     for name, results in found.groupby("row", sort=False):
@@ -224,7 +224,7 @@ def _baselines(found: pd.DataFrame, columns: Names, of: Groups) -> list[tuple[st
             cells = _cells(part, columns)
             kinds.setdefault(str(cells), (cells, []))[1].append(of[g][0])
         for cells, whose in kinds.values():
-            rows.append((name if len(kinds) == 1 else f"{name} of {', '.join(whose)}", cells))
+            rows.append(([name if len(kinds) == 1 else f"{name} of {', '.join(whose)}"], cells))
     return rows
 
 

@@ -186,17 +186,14 @@ def curves(
 def _name_ends(axes: Axes, lines: Sequence[pd.DataFrame], names: Sequence[str]) -> None:
     """Write the names of the lines beside their ends, at least a line of text apart."""
     low, high = axes.get_ylim()
-    ends = [(line["value"].dropna(), name, symbol) for line, name, symbol in zip(lines, names, SYMBOLS)]
-    ends.sort(key=lambda end: float(end[0].iloc[-1]) if len(end[0]) else np.inf)
+    ends = pd.Series([last(line["value"]) for line in lines], dtype=float).dropna().sort_values(kind="stable")
     places: list[float] = []
-    for values, _, _ in ends:
-        if len(values):
-            place = (values.iloc[-1] - low) / (high - low)
-            places.append(max(place, places[-1] + _APART) if places else place)
+    for place in (ends - low) / (high - low):
+        places.append(max(place, places[-1] + _APART) if places else place)
     over = max(0.0, places[-1] - 1)
-    for place, (_, name, symbol) in zip(places, ends):
-        text = f"{symbol} {name if len(name) <= _NAME else f'{name[: _NAME - 1]}…'}"
-        at = (1.01, place - over)
+    for place, line in zip(places, ends.index):
+        name = names[line] if len(names[line]) <= _NAME else f"{names[line][: _NAME - 1]}…"
+        text, at = f"{SYMBOLS[line]} {name}", (1.01, place - over)
         axes.annotate(text, at, xycoords="axes fraction", va="center", fontsize=8, annotation_clip=False)
 
 

@@ -212,8 +212,7 @@ class Study:
     def __post_init__(self) -> None:
         if not self.cells or not self.measures:
             raise ValueError(f"a study must have cells and measures, got none in {self.title!r}")
-        if self.seeds < 1:
-            raise ValueError(f"seeds must be at least 1, got {self.seeds}")
+        _checks.whole("seeds", self.seeds)
         every = [*self.cells, *self.printed_only]
         names = [cell.name for cell in every]
         if twice := [name for name in names if names.count(name) > 1]:

@@ -1,4 +1,4 @@
-"""The cost of a config's step and run, as XLA counts it, beside the peak of the devices; its data may be absent."""
+"""The cost of a config's step and run, as XLA counts it; its data may be absent."""
 
 import dataclasses
 import math
@@ -11,16 +11,6 @@ from mvcl import _buckets, _progress, data, metrics, models
 from mvcl.training import _optimizers
 from mvcl.training._config import Config, suited_to
 from mvcl.training._program import Program, build
-
-# Dense bfloat16 TFLOP/s of one jax device, as the vendors state it, by the start of its `device_kind`.
-PEAK_TFLOPS = {
-    **{"TPU v2": 22.5, "TPU v3": 61.5},  # per core: jax has two devices per chip
-    **{"TPU v4 lite": 138.0, "TPU v4": 275.0, "TPU v5 lite": 197.0, "TPU v5e": 197.0, "TPU v5": 459.0},
-    **{"TPU v6 lite": 918.0, "TPU v6e": 918.0},
-    **{"NVIDIA A100": 312.0, "NVIDIA H100 PCIe": 756.0, "NVIDIA H100": 989.0, "NVIDIA H200": 989.0},
-    **{"NVIDIA L4": 121.0, "NVIDIA L40": 181.0, "NVIDIA L40S": 362.0},
-    **{"Tesla V100": 125.0, "Tesla T4": 65.0},
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,12 +158,3 @@ def batch_of(config: Config, outline: data.Outline, examples: int, sharding: Any
         return batch | {"images": rows((*several, *spec.image_shape), jnp.uint8)}
     sizes = [(policy.image_size, policy.image_size, spec.channels) for policy in config.policies]
     return batch | {"images": tuple(rows(size, jnp.uint8) for size in sizes)}
-
-
-def peak_flops(tflops: float | None = None) -> float | None:
-    """Peak FLOP/s of one device: as given, or of the device's kind; None if unknown."""
-    if tflops is None:
-        kind = jax.devices()[0].device_kind
-        known = [name for name in PEAK_TFLOPS if kind.startswith(name)]
-        tflops = PEAK_TFLOPS[max(known, key=len)] if known else None
-    return None if tflops is None else tflops * 1e12

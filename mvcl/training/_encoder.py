@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import tempfile
-import typing
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import cached_property
@@ -14,10 +13,10 @@ import jax
 import numpy as np
 
 from mvcl import _buckets, _files, augment, data, losses, methods, models
-from mvcl.training import _arguments, _evaluate, _program, _serialise
+from mvcl.training import _arguments, _evaluate, _program
 from mvcl.training._config import Config, Train, Views
 from mvcl.training._run import KEPT, Run, open_run
-from mvcl.training._serialise import load, replace_at, to_json
+from mvcl.training._serialise import load, replace_at, to_json, tree
 from mvcl.training._train import Hook, train
 
 Output = Literal["config", "encoder", "head", "views", "head_views", "mean"]
@@ -187,14 +186,10 @@ def fit(
       ValueError: arrays, mask or fields are invalid, or the folder is of another config or of other arrays.
       Diverged, Interrupted: as `train`.
     """
-    types = typing.get_type_hints(Config)
-    own = [name for name in types if name not in ("data", "objective")]
-    for name, value in fields.items():
-        if name not in own:
-            takes = f"labels, mask, scaling, workdir, hooks and {', '.join(own)}"
-            raise TypeError(f"mvcl.fit has no argument {name!r}; it takes {takes}")
-        _serialise.check(name, value, types[name])
-        _serialise.checked(value)
+    own = [field.name for field in dataclasses.fields(Config) if field.name not in ("data", "objective")]
+    if unknown := [name for name in fields if name not in own]:
+        takes = f"labels, mask, scaling, workdir, hooks and {', '.join(own)}"
+        raise TypeError(f"mvcl.fit has no argument {unknown[0]!r}; it takes {takes}")
     kinds: Any = scaling
     if hasattr(given, "cast_column"):
         split = data.split_of_dataset(given)
@@ -205,6 +200,7 @@ def fit(
         config = _arguments.choose(config, "objective", objective)
     else:
         config = replace_at(config, ("objective",), objective)
+    tree(config)  # raises for a value of another type
     with ExitStack() as files:
         if workdir is None:
             workdir = files.enter_context(tempfile.TemporaryDirectory(prefix="mvcl_"))

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 
-from mvcl import _files, _progress, augment, data, evaluation
+from mvcl import _checks, _files, _progress, augment, data, evaluation
 from mvcl.training import _program, _serialise
 from mvcl.training._config import Config
 from mvcl.training._run import Run, host_crop
@@ -165,8 +165,7 @@ def in_order(
 def check_split(run: Run, name: str) -> None:
     """Raise `ValueError` for a split that does not exist or has no single feature, as examples of several images."""
     whole = [n for n, split in run.splits.items() if split.spec.given or len(split.spec.shapes) == 1]
-    if name not in whole:
-        raise ValueError(f"--split must be one of {', '.join(whole)}, got {name!r}")
+    _checks.option("--split", name, whole)
 
 
 def policy(config: Config, probe: evaluation.LinearProbe) -> augment.Policy:

@@ -129,12 +129,6 @@ def read_log(file: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def read_scores(workdir: Path) -> dict[int, float]:
-    """Step -> score, of the log of a run folder."""
-    found = [(row.get("step"), row.get(str(row[SCORE]))) for row in read_log(workdir / LOG) if SCORE in row]
-    return {step: value for step, value in found if isinstance(step, int) and isinstance(value, float)}
-
-
 def rewind_log(workdir: Path, step: int, *, done: bool = False) -> None:
     """Remove the rows after this step, which will be logged again; `done`: it is the last of the run. A refresh
     precedes its step, which is not done yet."""
@@ -151,14 +145,15 @@ class Checkpoints:
     and atomic. A state may be scored after it is saved.
     """
 
-    def __init__(
-        self, folder: Path, keep: int, scores: Mapping[int, float] = {}, *, read_only: bool = False
-    ) -> None:
+    def __init__(self, folder: Path, keep: int, *, read_only: bool = False) -> None:
         """Open or make a folder, where the `keep` newest checkpoints are kept, and the best.
 
-        `scores`, step -> score, higher is better, counts when the next checkpoint is saved. `read_only` changes
-        nothing, not even what a run that is going on has half written.
+        `scores`, step -> score, higher is better, are those of the log beside the folder; they count when the next
+        checkpoint is saved. `read_only` changes nothing, not even what a run that is going on has half written.
         """
+        rows = [row for row in read_log(folder.parent / LOG) if SCORE in row]
+        found = [(row.get("step"), row.get(str(row[SCORE]))) for row in rows]
+        self.scores = {step: x for step, x in found if isinstance(step, int) and isinstance(x, float)}
         unraisable = sys.unraisablehook
 
         def hook(found: Any) -> None:  # after one failure each pending read or write would print a traceback
@@ -167,7 +162,7 @@ class Checkpoints:
 
         if getattr(unraisable, "__qualname__", "") != hook.__qualname__:
             sys.unraisablehook = hook
-        self._folder, self._scores = folder, scores
+        self._folder = folder
         self._place = folder if _buckets.is_remote(folder) else folder.absolute()
         logger = logging.getLogger("absl")
         level = logger.level
@@ -189,14 +184,13 @@ class Checkpoints:
 
     def best(self, steps: Iterable[int]) -> int | None:
         """Of these steps the one with the highest score, of equals the latest; None if none has one."""
-        scored = [step for step in steps if step in self._scores]
-        return max(scored, key=lambda step: (self._scores[step], step), default=None)
+        scored = [step for step in steps if step in self.scores]
+        return max(scored, key=lambda step: (self.scores[step], step), default=None)
 
     def should_preserve(
         self, checkpoints: Sequence[Any], *, context: preservation_policy.PreservationContext
     ) -> Sequence[bool]:
         """Whether to keep each checkpoint: the best one. This makes the class a policy of orbax."""
-        del context
         best = self.best(info.step for info in checkpoints)
         return [info.step == best for info in checkpoints]
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from mvcl import _files, _progress, augment, data, evaluation, metrics
+from mvcl import _checks, _files, _progress, augment, data, evaluation, metrics
 from mvcl.training import _evaluate, _program
 from mvcl.training._run import Run, host_crop
 
@@ -75,9 +75,8 @@ def geometry(
     split = ("test", *run.config.evaluation.splits(tuple(run.splits)))[-1] if split is None else split
     _evaluate.check_split(run, split)
     config, used, k = run.config, run.splits[split], run.config.views.k if views is None else views
-    for name, value, least in (("examples", examples, 2), ("views", k, 1)):
-        if value < least:
-            raise ValueError(f"--{name} must be at least {least}, got {value}")
+    _checks.whole("--examples", examples, 2)
+    _checks.whole("--views", k)
     if used.spec.given and k != config.views.k:
         raise ValueError(f"--views must be left out or {config.views.k}, the views given, got {views}")
     names = (*config.view_names, *(f"view {view + 1}" for view in range(config.views.k, k)))[:k]
@@ -118,9 +117,7 @@ def embed(
     `centres` (c, d) are those of clusters, and the file then has the nearest of each row. Returns the shape of the
     features, (n, d) or (n, views, d), and the means of `evaluation.geometry` over the views.
     """
-    if views < 0:
-        raise ValueError(f"--views must be at least 0, got {views}")
-    if views:
+    if _checks.whole("--views", views, 0):
         _evaluate.check_split(run, split)
         if run.splits[split].spec.given:
             raise ValueError(f"--views draws views of images, got the given views of split {split}; use 0")

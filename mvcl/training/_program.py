@@ -297,11 +297,7 @@ def arranged(devices: Sequence[Any], slices: int, data: int, fsdp: int) -> np.nd
 
 def rows_per_device(config: Config, examples: int, mesh: Mesh, learner: methods.Learner) -> tuple[int, int]:
     """Rows per device of a batch, of which the last are not counted where devices do not divide it; and the number of
-    examples of the last batch of an epoch, 0 without `last_batch`.
-
-    `ValueError` for a batch larger than the split, for one, or a last one, that does not divide over the devices or
-    into groups where it has to, and for a last one of as many rows as the others.
-    """
+    examples of the last batch of an epoch, 0 without `last_batch`; `ValueError` if they do not fit."""
     n, group = config.examples, config.train.group
     if n > examples:
         raise ValueError(f"train.batch_size must be at most the {examples} training examples, got {n}")

@@ -17,7 +17,7 @@ from flax import nnx
 from mvcl import _buckets, _configs, _files, _progress, augment, data, methods, models
 from mvcl.training import _program
 from mvcl.training._config import Config, Mesh, suited_to
-from mvcl.training._folder import Checkpoints, read_scores
+from mvcl.training._folder import Checkpoints
 from mvcl.training._serialise import from_json, replace_at, tree
 
 KEPT = ("params", "statistics", "ema", "step")
@@ -96,8 +96,7 @@ def open_run(
     if weights.is_file():
         with _files.reading(weights, "file of an encoder's weights"):
             return run, _read(run.program, _files.read_npz(weights))
-    opened = Checkpoints(folder / "checkpoints", 1, read_scores(folder), read_only=True)
-    with closing(opened) as checkpoints:
+    with closing(Checkpoints(folder / "checkpoints", 1, read_only=True)) as checkpoints:
         steps = checkpoints.steps()
         named = {"latest": max(steps, default=None), "best": checkpoints.best(steps)}
         step = named.get(checkpoint, int(checkpoint) if checkpoint.isdecimal() else None)

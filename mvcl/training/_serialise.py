@@ -205,17 +205,13 @@ def checked(built: Any) -> Any:
     """A function, or a dataclass that was made from JSON; `ValueError` if a field has not its type."""
     hints = typing.get_type_hints(type(built)) if dataclasses.is_dataclass(built) else {}
     for field in dataclasses.fields(built) if hints else ():
-        check(field.name, getattr(built, field.name), hints[field.name])
+        value, kind = getattr(built, field.name), hints[field.name]
+        try:
+            check_type(value, kind, collection_check_strategy=CollectionCheckStrategy.ALL_ITEMS)
+        except TypeCheckError as error:
+            kind = getattr(kind, "__name__", kind)
+            raise ValueError(f"{field.name} is {str(value)[:100]!r}, not of type {kind}") from error
     return built
-
-
-def check(name: str, value: Any, kind: Any) -> None:
-    """Raise ValueError if the value of a field has not its type."""
-    try:
-        check_type(value, kind, collection_check_strategy=CollectionCheckStrategy.ALL_ITEMS)
-    except TypeCheckError as error:
-        kind = getattr(kind, "__name__", kind)
-        raise ValueError(f"{name} is {str(value)[:100]!r}, not of type {kind}") from error
 
 
 @functools.cache  # a study names the same classes in each of its cells

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from mvcl import _buckets, _files, _progress, data, metrics
-from mvcl.training import _cost, _evaluate, _folder
+from mvcl.training import _evaluate, _folder
 from mvcl.training._evaluate import Table
 from mvcl.training._folder import Checkpoints
 from mvcl.training._processes import Interrupted, Stop
@@ -28,6 +28,15 @@ _PHASES = {"seconds_data": "data", "seconds_step": "training", "seconds_log": "l
 _PAGES = Path("/proc/self/statm")  # the memory of this process, on Linux
 # Consecutive logged steps at chance level, or with a collapsed rank, before a warning.
 _PATIENCE = 5
+# Dense bfloat16 TFLOP/s of one jax device, as the vendors state it, by the start of its `device_kind`.
+_PEAK_TFLOPS = {
+    **{"TPU v2": 22.5, "TPU v3": 61.5},  # per core: jax has two devices per chip
+    **{"TPU v4 lite": 138.0, "TPU v4": 275.0, "TPU v5 lite": 197.0, "TPU v5e": 197.0, "TPU v5": 459.0},
+    **{"TPU v6 lite": 918.0, "TPU v6e": 918.0},
+    **{"NVIDIA A100": 312.0, "NVIDIA H100 PCIe": 756.0, "NVIDIA H100": 989.0, "NVIDIA H200": 989.0},
+    **{"NVIDIA L4": 121.0, "NVIDIA L40": 181.0, "NVIDIA L40S": 362.0},
+    **{"Tesla V100": 125.0, "Tesla T4": 65.0},
+}
 Page = Callable[[], Path] | None
 """Writes the page of a run and returns its path."""
 
@@ -37,11 +46,16 @@ class Diverged(RuntimeError):
 
 
 class Clock:
-    """Seconds of a run by phase, over all its sessions: of the innermost that is entered, `other` outside of all."""
+    """Seconds of a run by phase, over all its sessions: of the innermost that is entered, `other` outside of all.
 
-    def __init__(self) -> None:
+    Earlier sessions are in a file; if it is missing or damaged they do not count.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file, self._doing, self._last = file, ["other"], time.monotonic()
         self._seconds: Any = Counter()
-        self._doing, self._last = ["other"], time.monotonic()
+        with suppress(OSError, ValueError, TypeError, AttributeError):
+            self._seconds.update({name: float(x) for name, x in json.loads(file.read_text()).items()})
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -61,29 +75,26 @@ class Clock:
         self._last = now
         return dict(self._seconds)
 
-    def resume(self, path: Path) -> None:
-        """Add the seconds of earlier sessions; nothing of a missing or damaged file."""
-        with suppress(OSError, ValueError, TypeError, AttributeError):
-            self._seconds.update({name: float(x) for name, x in json.loads(path.read_text()).items()})
-
-    def write(self, path: Path) -> None:
-        """Write the seconds for `resume`."""
+    def write(self) -> None:
+        """Write the file, for later sessions."""
         rounded = {name: round(value, 3) for name, value in self.seconds().items()}
-        _files.write_whole(path, json.dumps(rounded) + "\n")
+        _files.write_whole(self._file, json.dumps(rounded) + "\n")
 
 
 def full_speed(run: Run) -> float | None:
     """Steps per second at the peak FLOP/s of all devices; None if it is unknown."""
     train, mesh = run.config.train, run.program.mesh
-    peak = _cost.peak_flops(train.peak_tflops)
-    if peak is None or (train.peak_tflops is None and train.precision == "float32"):
+    device, tflops = mesh.devices.flat[0], train.peak_tflops
+    if tflops is None and train.precision != "float32":
+        known = [name for name in _PEAK_TFLOPS if device.device_kind.startswith(name)]
+        tflops = _PEAK_TFLOPS[max(known, key=len)] if known else None
+    if tflops is None:
         return None
     from mvcl.training import _memory
 
     train = dataclasses.replace(train, remat="none", microbatch=None)  # computing again is no use of a device
     config = dataclasses.replace(run.config, train=train)
-    model = _memory.Model(config, run.outline, mesh.devices.flat[0].platform)
-    return peak / model.on(mesh.size).flops
+    return tflops * 1e12 / _memory.Model(config, run.outline, device.platform).on(mesh.size).flops
 
 
 class Log:
@@ -201,7 +212,7 @@ class Log:
 class Session:
     """One session of a run in `workdir`; it alone owns `state`, that after `step` steps.
 
-    `scores` is step -> score, higher is better; process 0 has a `log` from `begin` on; `files` are closed with the
+    `scores` are those of the checkpoints; process 0 has a `log` from `begin` on; `files` are closed with the
     session.
     """
 
@@ -215,8 +226,8 @@ class Session:
         config, program = run.config, run.program
         self.workdir, self.clock, self.stop = workdir, clock, stop
         self.files, self._page = files, page
-        self.scores = _folder.read_scores(workdir)
-        self.checkpoints = Checkpoints(workdir / "checkpoints", config.checkpoint.keep, self.scores)
+        self.checkpoints = Checkpoints(workdir / "checkpoints", config.checkpoint.keep)
+        self.scores = self.checkpoints.scores
         files.push(self.close)
         with _progress.during("reading the newest checkpoint"):
             restored = self.checkpoints.restore(program.abstract_state)
@@ -253,11 +264,10 @@ class Session:
                 _files.append(self.workdir / _folder.LOG, json.dumps(row) + "\n")
             return table
         if first:
-            self.clock.resume(self.workdir / "time.json")
             _folder.rewind_log(self.workdir, self.step, done=self.step >= steps)
             self.log = Log(self.workdir, self.clock, self.run, self.step)
             self.files.callback(self.log.close)
-            self.files.callback(self.clock.write, self.workdir / "time.json")
+            self.files.callback(self.clock.write)
         return None
 
     def due(self) -> set[str]:
@@ -282,7 +292,7 @@ class Session:
         with self.clock.phase("saving"), _progress.during(f"saving step {self.step}"):
             if self.log is not None:
                 self.log.upload()
-                self.clock.write(self.workdir / "time.json")
+                self.clock.write()
             self.checkpoints.save(self.step, self.state, {"corrupt": sorted(self.run.reading.passed)})
 
     def measure(self, due: set[str]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import jax
 
-from mvcl import _buckets, _progress, augment, data, evaluation, methods, models
+from mvcl import _buckets, _checks, _progress, augment, data, evaluation, methods, models
 from mvcl.training import _folder, _processes
 from mvcl.training._config import Config, Train, Views
 from mvcl.training._evaluate import Table
@@ -56,7 +56,8 @@ def train(
       CorruptExample: more than train.corrupt_limit examples cannot be read.
       RuntimeError: no batch arrived within train.stall_seconds, or another process of the run has ended.
     """
-    workdir, clock, first = _buckets.path(workdir), Clock(), jax.process_index() == 0
+    workdir, first = _buckets.path(workdir), jax.process_index() == 0
+    clock = Clock(workdir / "time.json")
     run, called = prepare(config, splits), [*hooks]
     size, side, most = run.config.policies[0].image_size, run.outline.side, run.config.train.batch_size
     if first and 0 < 2 * side < size:
@@ -229,8 +230,7 @@ def train_seeds(config: Config, folder: Path, seeds: int = 3, *, page: Page = No
     are read. The table has means and standard deviations over seeds. `page` and errors are as for `train`, for all
     seeds; also `ValueError` for less than one.
     """
-    if seeds < 1:
-        raise ValueError(f"seeds must be at least 1, got {seeds}")
+    _checks.whole("seeds", seeds)
     tables = []
     for seed in _progress.track(range(config.train.seed, config.train.seed + seeds), "seed", seeds, "seeds"):
         of_seed = replace_at(config, ("train", "seed"), seed)

@@ -316,7 +316,7 @@ NO_FACTOR = "chosen by the factors f, k, got 'j'"
     [
         ([{"f": "a"}, {"f": "a"}], {}, "must differ in their factors, got 'f a' twice"),
         ([{"f": "a"}], {"measures": ()}, "must have cells and measures, got none in 'T'"),
-        ([{"f": "a"}], {"seeds": 0}, "seeds must be at least 1, got 0"),
+        ([{"f": "a"}], {"seeds": 0}, "seeds must be a whole number >= 1, got 0"),
         ([{"f": "a"}, {"g": "a"}], {}, r"must have the same factors, got \['f'\] and \['g'\]"),
         (CELLS, {"columns": "j"}, "columns must be one of 'f', 'k', got 'j'"),
         (CELLS, {"along": "j"}, "along must be one of 'f', 'k', got 'j'"),

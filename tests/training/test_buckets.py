@@ -83,14 +83,14 @@ def test_log_is_uploaded_with_a_checkpoint(bucket, rows):
     values = {"loss": 1.0, "effective_rank": 3.0}
     program = SimpleNamespace(steps=10, mesh=None)
     run = SimpleNamespace(config=training.load("digits"), program=program, outline=None)
-    log = _session.Log(bucket, _session.Clock(), run, 0)
+    log = _session.Log(bucket, _session.Clock(bucket / "time.json"), run, 0)
     log.row(1, values)
     assert not (bucket / "metrics.jsonl").exists()
     log.upload()
     assert [row["step"] for row in rows(bucket)] == [1]
     log.row(2, values)
     log.close()
-    again = _session.Log(bucket, _session.Clock(), run, 2)
+    again = _session.Log(bucket, _session.Clock(bucket / "time.json"), run, 2)
     again.row(3, values)
     again.close()
     assert [row["step"] for row in rows(bucket)] == [1, 2, 3]

@@ -32,19 +32,19 @@ def like(devices=1):
 
 
 def fill(folder, steps, scores=(), keep=2):
-    known = {}
-    manager = Checkpoints(folder, keep, known)
+    manager = Checkpoints(folder, keep)
     for step in steps:
         manager.save(step, state(step), {"seed": 5})
         if step in dict(scores):
-            known[step] = dict(scores)[step]  # a state is scored after it is saved
+            manager.scores[step] = dict(scores)[step]  # a state is scored after it is saved
     manager.close()
 
 
 def test_keeps_the_newest_and_the_best(tmp_path):
     scores = {2: 0.9, 4: 0.5}
     fill(tmp_path, range(1, 7), scores)
-    manager = Checkpoints(tmp_path, 2, scores)
+    manager = Checkpoints(tmp_path, 2)
+    manager.scores |= scores
     assert manager.steps() == [2, 5, 6]
     assert manager.best(manager.steps()) == 2
     assert manager.best([5, 6]) is None

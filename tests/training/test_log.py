@@ -8,10 +8,11 @@ from multiprocessing.queues import Queue
 from types import SimpleNamespace
 from unittest import mock
 
+import numpy as np
 import pytest
 
 from mvcl import _files, data, models, training
-from mvcl.training import _cost, _folder, _session
+from mvcl.training import _folder, _memory, _session
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def passing(clock, phase, now, seconds):
 
 
 def test_time_counts_as_the_innermost_phase(clock, tmp_path, capsys):
-    mine = _session.Clock()
+    mine = _session.Clock(tmp_path / "time.json")
     clock[0] += 1
     with mine.phase("training"):
         clock[0] += 2
@@ -42,30 +43,33 @@ def test_time_counts_as_the_innermost_phase(clock, tmp_path, capsys):
 
 
 def test_the_clock_adds_earlier_sessions(clock, tmp_path):
-    first = _session.Clock()
+    first = _session.Clock(tmp_path / "time.json")
     passing(first, "training", clock, 5)
-    first.write(tmp_path / "time.json")
-    second = _session.Clock()
+    first.write()
+    second = _session.Clock(tmp_path / "time.json")
     passing(second, "training", clock, 2)
-    second.resume(tmp_path / "time.json")
     assert second.seconds()["training"] == 7
 
 
 @pytest.mark.parametrize("content", ["[1]", '{"training": "long"}'])
 def test_the_clock_ignores_a_missing_or_damaged_file(clock, tmp_path, content):
-    mine = _session.Clock()
-    mine.resume(tmp_path / "none.json")
+    assert _session.Clock(tmp_path / "time.json").seconds() == {"other": 0}
     (tmp_path / "time.json").write_text(content)
-    mine.resume(tmp_path / "time.json")
-    assert mine.seconds() == {"other": 0}
+    assert _session.Clock(tmp_path / "time.json").seconds() == {"other": 0}
 
 
 @pytest.mark.parametrize(("kind", "tflops"), [("TPU v5 lite", 197), ("NVIDIA L4", 121), ("NVIDIA L40S", 362)])
 def test_peak_is_that_of_the_longest_name(monkeypatch, kind, tflops):
-    assert _cost.peak_flops() is None  # of this device
-    monkeypatch.setattr(_cost.jax, "devices", lambda: [SimpleNamespace(device_kind=kind)])
-    assert _cost.peak_flops() == tflops * 1e12
-    assert _cost.peak_flops(2.0) == 2e12
+    memory = SimpleNamespace(flops=1e12)
+    monkeypatch.setattr(_memory, "Model", lambda *of: SimpleNamespace(on=lambda devices: memory))
+    devices = np.array([SimpleNamespace(device_kind=kind, platform="gpu")])
+    program = SimpleNamespace(mesh=SimpleNamespace(devices=devices, size=1))
+    run = SimpleNamespace(config=training.Config(), program=program, outline=None)
+    assert _session.full_speed(run) == tflops
+    devices[0].device_kind = "cpu"
+    assert _session.full_speed(run) is None
+    run.config = dataclasses.replace(run.config, train=training.Train(peak_tflops=2.0))
+    assert _session.full_speed(run) == 2
 
 
 def test_full_speed_counts_the_products_of_a_step_once():
@@ -95,7 +99,7 @@ VALUES = {"loss": 2.0, "effective_rank": 5.0}
 
 
 def test_a_row_has_the_seconds_of_a_step_since_the_last_row(clock, tmp_path, capsys, rows):
-    mine = _session.Clock()
+    mine = _session.Clock(tmp_path / "time.json")
     log = opened(tmp_path, mine, full_speed=4.0)
     for seconds in (1, 3):
         passing(mine, "training", clock, 6 * seconds)
@@ -118,7 +122,7 @@ def test_a_row_has_the_seconds_of_a_step_since_the_last_row(clock, tmp_path, cap
 
 def logged(tmp_path, capsys, sequence):
     """The warnings of a log of these values."""
-    log = opened(tmp_path, _session.Clock())
+    log = opened(tmp_path, _session.Clock(tmp_path / "time.json"))
     for step, values in enumerate(sequence):
         log.row(step, VALUES | values)
     log.close()
@@ -151,7 +155,7 @@ def test_warns_once_of_a_solver_that_stopped(clock, tmp_path, capsys):
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_goes_on_where_tensorboard_cannot_write(tmp_path, monkeypatch, rows):
     """The thread that writes its events ends at a full disk. A run must not wait for it: its next file raises."""
-    log = opened(tmp_path, _session.Clock())
+    log = opened(tmp_path, _session.Clock(tmp_path / "time.json"))
 
     def full(*event):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -165,13 +169,13 @@ def test_goes_on_where_tensorboard_cannot_write(tmp_path, monkeypatch, rows):
 
 
 def test_scores_are_read_from_the_log(clock, tmp_path):
-    log = opened(tmp_path, _session.Clock())
+    log = opened(tmp_path, _session.Clock(tmp_path / "time.json"))
     log.scores(4, {"knn": 0.5}, score="knn")
     log.scores(5, {"uniformity": -1.0})
     log.scores(6, {})
     log.close()
     _files.append(tmp_path / "metrics.jsonl", json.dumps({"step": 8, "knn": 0.75, "score": "knn"}) + "\n")
-    assert _folder.read_scores(tmp_path) == {4: 0.5, 8: 0.75}
+    assert _folder.Checkpoints(tmp_path / "checkpoints", 1).scores == {4: 0.5, 8: 0.75}
     assert [row["step"] for row in _folder.read_log(tmp_path / "metrics.jsonl")] == [4, 5, 8]
 
 

@@ -122,7 +122,7 @@ def test_opens_and_embeds_a_run(whole, tmp_path):
         np.testing.assert_array_equal(z["labels"], run.splits["train"].labels)
         again, _ = training.encode(run, state, ("test",))
         np.testing.assert_allclose(test["features"], again["test"], rtol=1e-5, atol=1e-6)
-    with pytest.raises(ValueError, match="--split must be one of train, test, got 'val'"):
+    with pytest.raises(ValueError, match="--split must be one of 'train', 'test', got 'val'"):
         training.embed(run, state, "val", tmp_path / "y.npz")
     with pytest.raises(ValueError, match="latest, best or one of the steps 4, 6; got '5'"):
         training.open_run(whole[0], "5")
@@ -147,7 +147,7 @@ def test_averages_the_tables_of_consecutive_seeds(monkeypatch, tmp_path):
     np.testing.assert_allclose(mean.deviation, np.std([0.25, 0.75], ddof=1))
     assert mean.protocol == "how, mean and standard deviation of 2 seeds"
     assert raw.value is None  # one of the runs did not measure it
-    with pytest.raises(ValueError, match="seeds must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="seeds must be a whole number >= 1, got 0"):
         training.train_seeds(config, tmp_path, 0)
 
 
