@@ -78,7 +78,9 @@ def numbers(opened: Opened, folder: Path, only: str = "") -> dict[str, Any]:
         for of_cell in looks
     ]
     found = Found(study, values)
-    records, given = [look.record for _, look in every if look.record], opened.arguments
+    given = opened.arguments
+    # Cells with the same task share its runs.
+    records = list({place.folder: look.record for place, look in every if look.record}.values())
     local = {"--only", "--workdir", "--write", "--jobs"}
     words = [a for before, a in zip(("", *given), given) if not local & {before, a.partition("=")[0]}]
     versions = records[-1]["versions"] if records else ()
