@@ -76,10 +76,7 @@ def _batched_products(
     operands: tuple[jax.Array, jax.Array], axes: tuple[int | None, int | None]
 ) -> tuple[jax.Array, int]:
     size = next(a.shape[axis] for a, axis in zip(operands, axes) if axis is not None)
-    front = [
-        jnp.broadcast_to(a[None], (size, *a.shape)) if axis is None else jnp.moveaxis(a, axis, 0)
-        for a, axis in zip(operands, axes)
-    ]
+    front = [batching.bdim_at_front(a, axis, size) for a, axis in zip(operands, axes)]
     out = _products.bind(*(a.reshape(-1, *a.shape[2:]) for a in front))
     return out.reshape(size, -1, *out.shape[1:]), 0
 

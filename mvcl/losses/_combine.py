@@ -102,8 +102,6 @@ def all_pairs(
       With a mask the pairs are those that some instance has. Inside `shard_map`, (k, k, n) weights are those of
       the device's instances.
     """
-    _checks.option("pairs", pairs, ("unordered", "ordered", "all"))
-    _checks.option("reduction", reduction, ("mean", "sum"))
     return functools.partial(_all_pairs, pair=pair, weights=weights, pairs=pairs, reduction=reduction)
 
 

@@ -11,6 +11,7 @@ from jax.typing import ArrayLike
 from mvcl import _checks, _numerics
 from mvcl.losses import _embeddings as emb
 from mvcl.losses import _lse
+from mvcl.losses._declaration import Loss, takes
 from mvcl.losses._lse import Vectors
 
 Critic = Callable[[jax.Array, jax.Array], jax.Array]
@@ -19,11 +20,11 @@ Aggregation = Callable[[jax.Array], jax.Array]
 """(j, ...) -> (...), for every j >= 1, the same in every order of the j."""
 
 
-def checked(critic: Critic, temperature: ArrayLike, default: ArrayLike, name: str = "critic") -> Critic:
-    """The critic, which raises for scores of a wrong shape; it leaves no place for a temperature."""
+def checked(critic: Critic, temperature: ArrayLike, objective: Loss, name: str = "critic") -> Critic:
+    """The critic, which raises for scores of a wrong shape; it leaves no place for a temperature of the objective."""
     if not callable(critic):
         raise ValueError(f"{name} must be a function of (m, d) and (n, d) vectors, got {critic!r}")
-    if isinstance(temperature, jax.Array) or temperature != default:
+    if isinstance(temperature, jax.Array) or temperature != takes(objective).options["temperature"]:
         raise ValueError(f"temperature is not used with a {name}, which may have its own, got {temperature}")
 
     def scores(x: jax.Array, y: jax.Array) -> jax.Array:

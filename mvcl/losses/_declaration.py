@@ -11,6 +11,8 @@ from typing import Any, TypedDict, TypeVar
 import jax
 from jax.typing import ArrayLike
 
+from mvcl import _checks
+
 __all__ = ["Loss", "Operands", "Takes", "declare", "name", "objectives", "of_views", "on_views", "takes"]
 __all__ += ["higher_order", "higher_order_functions", "is_higher_order", "unwrap"]
 
@@ -144,13 +146,12 @@ def declare(*, made: Callable[..., Any] | None = None, **properties: Any) -> Cal
 def _called(function: Function, operands: Operands | None) -> Function:
     """The function with its `**shared: Unpack[...]` written out: in its signature, and, with defaults, in its calls.
 
-    Of a function of two arrays a call with one says how views are compared.
+    A call checks options that are one of several strings. With one array in place of two, it says how views are
+    compared.
     """
     signature, two = inspect.signature(function), operands in (Operands.PAIR, Operands.GROUPS)
     *own, last = signature.parameters.values()
     shared = typing.get_origin(last.annotation) is typing.Unpack
-    if not (shared or two):
-        return function
     hints = typing.get_type_hints(*typing.get_args(last.annotation)) if shared else {}
     for option, kind in hints.items():
         default = True if option == "normalize" else None
@@ -170,11 +171,18 @@ def _called(function: Function, operands: Operands | None) -> Function:
         except TypeError as error:
             raise TypeError(f"{function.__name__}() {error}") from None
         given.apply_defaults()
+        _check_choices(signature, given.arguments)
         return function(*given.args, **given.kwargs)
 
     objective.__dict__["__signature__"] = signature
     objective.__annotations__ = {p.name: p.annotation for p in own} | {"return": signature.return_annotation}
     return typing.cast(Function, objective)
+
+
+def _check_choices(signature: inspect.Signature, options: Mapping[str, Any]) -> None:
+    for parameter in signature.parameters.values():
+        if typing.get_origin(parameter.annotation) is typing.Literal:
+            _checks.option(parameter.name, options[parameter.name], typing.get_args(parameter.annotation))
 
 
 def unwrap(objective: Callable[..., Any]) -> tuple[Callable[..., Any], dict[str, Any]]:
@@ -234,7 +242,9 @@ def filled(objective: Callable[..., Any], options: Mapping[str, Any]) -> dict[st
     for option in given:
         if option not in known:
             raise TypeError(f"{name(function)} has no option {option!r}; it has {', '.join(known)}")
-    return {**known, **given}
+    found = {**known, **given}
+    _check_choices(inspect.signature(function), found)
+    return found
 
 
 def of_views(objective: Loss, global_views: int | None = None) -> Callable[..., Measured]:

@@ -20,8 +20,48 @@ from mvcl.losses._vmf import bessel_ratio, length, log_series, of_means
 __all__ = ["dsf"]
 
 
-def _measured(queries: ArrayLike, keys: ArrayLike, queue: Any = None, **options: Any) -> Measured:
-    return _loss(queries, keys, filled(dsf, options | {"queue": queue}))
+def _measured(queries: ArrayLike, keys: ArrayLike, shared: Shared | None = None, **given: Any) -> Measured:
+    """The loss, and means over the batch: R, κ, the similarities -D / temperature of positives and of negatives, the
+    temperature at which a cosine weighs what <μ_i, μ_j> does on average, and the deviation of log κ."""
+    options = filled(dsf, {**given, **(shared or {})})
+    if not options["in_batch_negatives"] and options["queue"] is None:
+        raise ValueError("queue must be given with in_batch_negatives=False, got None")
+    x, y, alone, resultant, kappa, exists = _similarities(queries, keys, options)
+    positive = jnp.sum(x.z * y.z, axis=-1)  # (1, n)
+    left, right, axis = x.z[0], y.z[0], x.axis_name
+    total = count = jnp.zeros((), left.dtype)
+    # The positive, with terms of size κ, is summed once and not found again in a matrix product: its rounding
+    # cancels.
+    energies, pair = [positive], ((0, 0),)
+    if options["in_batch_negatives"]:
+        energies.append(_lse.across(x, y, pair, diagonal=False, columns=False)[0])
+        # The sum of the similarities with all keys is that with the keys' sum.
+        there = jnp.ones(len(right), bool) if exists is None else exists[1]
+        sums = jnp.sum(jnp.where(there[:, None], right, 0), axis=0), there.sum().astype(right.dtype)
+        together, number = sums if axis is None else lax.psum(sums, axis)
+        total, count = _numerics.inner("id,d->i", left, together) - positive[0], number - 1
+    if x.queue is not None:
+        energies.append(_lse.across(x, x.queue, pair, columns=False)[0])
+        total = total + _numerics.inner("id,d->i", left, x.queue.z[0].sum(0))
+        count = count + x.queue.z.shape[1]
+    both = None if exists is None else exists.all(0)
+    energy = lse_union(*(e - positive for e in energies))
+    loss = emb.mean_where(energy, None if both is None else both[None], axis)
+    means = {
+        "resultant": emb.mean_where(resultant, exists, axis),
+        "concentration": emb.mean_where(kappa, exists, axis),
+        "positive_similarity": emb.mean_where(positive[0] + alone, both, axis),
+        "negative_similarity": emb.mean_where(total / jnp.maximum(count, 1) + alone, both, axis),
+    }
+    if options["mean_resultant"] == "exact":
+        resultant = bessel_ratio(jnp.shape(queries)[2] / 2 - 1, kappa)
+    tiny = jnp.finfo(kappa.dtype).tiny
+    slope = emb.mean_where(resultant, exists, axis) * means["concentration"]
+    means["effective_temperature"] = options["temperature"] / jnp.maximum(slope, tiny)
+    logarithm = jnp.log(jnp.maximum(kappa, tiny))
+    square = (logarithm - emb.mean_where(logarithm, exists, axis)) ** 2
+    means["log_concentration_deviation"] = jnp.sqrt(emb.mean_where(square, exists, axis))
+    return loss, lax.stop_gradient(means)
 
 
 @declare(measured=_measured, operands=Operands.GROUPS, queue="queue", queue_of_means=True)
@@ -79,8 +119,7 @@ def dsf(
     Returns:
       Scalar, float32 or wider. Where all groups coincide it is log(n), the chance level.
     """
-    options: dict[str, Any] = {**locals(), **shared}  # every argument, by name
-    return _loss(options.pop("queries"), options.pop("keys"), options)[0]
+    return _measured(**locals())[0]  # every argument, by name
 
 
 def _similarities(
@@ -144,49 +183,3 @@ def _similarities(
         x = dataclasses.replace(x, queue=extra)
     alone = -(alone_of(mine, kappa[0])[0] + constant) / t
     return x, y, alone, resultant, kappa, exists
-
-
-def _loss(queries: ArrayLike, keys: ArrayLike, options: dict[str, Any]) -> Measured:
-    """The loss, and means over the batch: R, κ, the similarities -D / temperature of positives and of negatives, the
-    temperature at which a cosine weighs what <μ_i, μ_j> does on average, and the deviation of log κ."""
-    _checks.option("divergence", options["divergence"], ("forward", "reverse", "symmetric"))
-    _checks.option("mean_resultant", options["mean_resultant"], ("estimate", "exact"))
-    _checks.option("queue_concentration", options["queue_concentration"], ("own", "batch_mean"))
-    if not options["in_batch_negatives"] and options["queue"] is None:
-        raise ValueError("queue must be given with in_batch_negatives=False, got None")
-    x, y, alone, resultant, kappa, exists = _similarities(queries, keys, options)
-    positive = jnp.sum(x.z * y.z, axis=-1)  # (1, n)
-    left, right, axis = x.z[0], y.z[0], x.axis_name
-    total = count = jnp.zeros((), left.dtype)
-    # The positive, with terms of size κ, is summed once and not found again in a matrix product: its rounding
-    # cancels.
-    energies, pair = [positive], ((0, 0),)
-    if options["in_batch_negatives"]:
-        energies.append(_lse.across(x, y, pair, diagonal=False, columns=False)[0])
-        # The sum of the similarities with all keys is that with the keys' sum.
-        there = jnp.ones(len(right), bool) if exists is None else exists[1]
-        sums = jnp.sum(jnp.where(there[:, None], right, 0), axis=0), there.sum().astype(right.dtype)
-        together, number = sums if axis is None else lax.psum(sums, axis)
-        total, count = _numerics.inner("id,d->i", left, together) - positive[0], number - 1
-    if x.queue is not None:
-        energies.append(_lse.across(x, x.queue, pair, columns=False)[0])
-        total = total + _numerics.inner("id,d->i", left, x.queue.z[0].sum(0))
-        count = count + x.queue.z.shape[1]
-    both = None if exists is None else exists.all(0)
-    energy = lse_union(*(e - positive for e in energies))
-    loss = emb.mean_where(energy, None if both is None else both[None], axis)
-    means = {
-        "resultant": emb.mean_where(resultant, exists, axis),
-        "concentration": emb.mean_where(kappa, exists, axis),
-        "positive_similarity": emb.mean_where(positive[0] + alone, both, axis),
-        "negative_similarity": emb.mean_where(total / jnp.maximum(count, 1) + alone, both, axis),
-    }
-    if options["mean_resultant"] == "exact":
-        resultant = bessel_ratio(jnp.shape(queries)[2] / 2 - 1, kappa)
-    tiny = jnp.finfo(kappa.dtype).tiny
-    slope = emb.mean_where(resultant, exists, axis) * means["concentration"]
-    means["effective_temperature"] = options["temperature"] / jnp.maximum(slope, tiny)
-    logarithm = jnp.log(jnp.maximum(kappa, tiny))
-    square = (logarithm - emb.mean_where(logarithm, exists, axis)) ** 2
-    means["log_concentration_deviation"] = jnp.sqrt(emb.mean_where(square, exists, axis))
-    return loss, lax.stop_gradient(means)

@@ -16,7 +16,7 @@ from mvcl import _checks, _numerics
 from mvcl.losses import _lse
 from mvcl.losses._declaration import Queued
 from mvcl.losses._lse import Pairs, Vectors, lse_union
-from mvcl.losses._lse.whole import Two, gradient_again
+from mvcl.losses._lse.whole import Two, gradient_again, sides
 
 SHARED = tuple(Queued.__annotations__)
 
@@ -55,12 +55,10 @@ def scaled(e: Vectors, temperature: ArrayLike, name: str = "temperature") -> Vec
     t = _checks.scalar(name, temperature, e.z.dtype, positive=True)
     z = e.z * lax.rsqrt(t)
     bound: float | jax.Array
-    if not e.projected:
-        bound = jnp.max(jnp.sum(lax.stop_gradient(z) ** 2, axis=-1))
-    elif isinstance(temperature, jax.Array):
-        bound = 1 / t
+    if e.projected:
+        bound = 1 / (t if isinstance(temperature, jax.Array) else float(temperature))  # type: ignore[arg-type]
     else:
-        bound = 1 / float(temperature)  # type: ignore[arg-type]
+        bound = jnp.max(jnp.sum(lax.stop_gradient(z) ** 2, axis=-1))
     return dataclasses.replace(e, z=z, bound=bound, queue=e.queue and scaled(e.queue, temperature))
 
 
@@ -99,12 +97,6 @@ def same_instance(v: Vectors) -> jax.Array:
     pairs = tuple(combinations_with_replacement(range(k), 2))
     index = [[pairs.index((min(l, m), max(l, m))) for m in range(k)] for l in range(k)]
     return positives(v, pairs)[0][np.asarray(index)]
-
-
-def sides(pairs: Pairs) -> tuple[np.ndarray, np.ndarray]:
-    """The pairs' first and second views."""
-    both = np.asarray(pairs).reshape(-1, 2)
-    return both[:, 0], both[:, 1]
 
 
 def queue_energies(s: Vectors) -> tuple[jax.Array, ...]:

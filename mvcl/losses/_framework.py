@@ -13,7 +13,7 @@ from mvcl import _checks, _numerics
 from mvcl.losses import _critics, _lse
 from mvcl.losses import _embeddings as emb
 from mvcl.losses._critics import Critic
-from mvcl.losses._declaration import Queued, declare, takes
+from mvcl.losses._declaration import Queued, declare
 from mvcl.losses._lse import Vectors, lse_union
 
 __all__ = ["multi_view_contrast", "mv_cl1", "mv_cl2", "mv_dhel", "mv_infonce"]
@@ -71,9 +71,6 @@ def multi_view_contrast(
       Scalar, float32 or wider. With the defaults, for coinciding unit vectors:
       (k - 1) / temperature + k log(n-1) - log(k (k-1)).
     """
-    _checks.option("alignment", alignment, ("instance", "view", "pair"))
-    _checks.option("energy", energy, ("instance", "view", "view_sum", "pair", "positive"))
-    _checks.option("negatives", negatives, ("within_view", "cross_view", "all"))
     e = emb.embedded(z, **shared)
     weight = _checks.scalar("energy_weight", energy_weight, e.z.dtype, positive=True)
     own, inside, outside = energy != "positive", negatives != "cross_view", negatives != "within_view"
@@ -83,8 +80,7 @@ def multi_view_contrast(
         across = [emb.against_other_views(s, diagonal=own)] if outside else []
         rest = [*([_lse.within(s)] if inside else []), *emb.queue_energies(s)]
     elif callable(kernel):
-        default = takes(multi_view_contrast).options["temperature"]
-        logs = _critics.checked(_log_kernel(kernel), temperature, default, "kernel")
+        logs = _critics.checked(_log_kernel(kernel), temperature, multi_view_contrast, "kernel")
         same, across, within, queue = _kernels(logs, e, own, outside)
         rest = [*([within] if inside else []), *queue]
     else:
@@ -192,7 +188,6 @@ def mv_infonce(
     Returns:
       Scalar, float32 or wider. Where all vectors coincide it is log(n), with "all" log((kn - 1) / (k - 1)).
     """
-    _checks.option("negatives", negatives, ("cross_view", "all"))
     return multi_view_contrast(z, temperature, "instance", "instance", negatives, **shared)
 
 
@@ -266,6 +261,5 @@ def mv_cl2(
     Returns:
       Scalar, float32 or wider. Where all vectors coincide it is log((n-1) / (k-1)).
     """
-    _checks.option("energy", energy, ("mean", "sum"))
     of_views: Literal["view", "view_sum"] = "view_sum" if energy == "sum" else "view"
     return multi_view_contrast(z, temperature, "view", of_views, "within_view", **shared)

@@ -12,7 +12,7 @@ from mvcl import _checks, _numerics
 from mvcl.losses import _critics, _lse
 from mvcl.losses import _embeddings as emb
 from mvcl.losses._critics import Critic
-from mvcl.losses._declaration import Operands, Shared, declare, takes
+from mvcl.losses._declaration import Operands, Shared, declare
 from mvcl.losses._lse import Vectors, lse_union
 from mvcl.losses._pair import anchors
 
@@ -147,7 +147,6 @@ def factor_cl(
     Returns:
       Scalar, float32 or wider. Where all vectors coincide it is 0.
     """
-    _checks.option("turn", turn, ("embeddings", "critics"))
     e = emb.embedded(z, **shared)
     if len(e.z) != 8:
         raise ValueError(f"z must have shape (8, n, d), got {e.z.shape}")
@@ -155,8 +154,7 @@ def factor_cl(
         t = _checks.scalar("temperature", temperature, e.z.dtype, positive=True)
         critics = FactorCritics(*[lambda x, y: _numerics.inner("md,nd->mn", x, y) / t] * 6)
     else:
-        default = takes(factor_cl).options["temperature"]
-        critics = FactorCritics(*(_critics.checked(f, temperature, default) for f in critics))
+        critics = FactorCritics(*(_critics.checked(f, temperature, factor_cl) for f in critics))
     if turn == "critics":
         e = dataclasses.replace(e, z=jax.lax.stop_gradient(e.z))
         own = _bound(e, critics.shared_club_given, (0, 2), (1, 3)), _bound(e, critics.unique_club, (4,), (5,))

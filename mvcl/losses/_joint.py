@@ -11,7 +11,7 @@ from mvcl import _checks, _numerics
 from mvcl.losses import _critics, _lse
 from mvcl.losses import _embeddings as emb
 from mvcl.losses._critics import Aggregation, Critic
-from mvcl.losses._declaration import Queued, declare, takes
+from mvcl.losses._declaration import Queued, declare
 from mvcl.losses._lse import lse_union
 
 __all__ = ["poly_view", "sufficient_statistics"]
@@ -56,7 +56,6 @@ def poly_view(
       Scalar, float32 or wider. Where all vectors coincide it is log(k (n-1) + 1), the chance level.
     """
     rho = aggregation if callable(aggregation) else _checks.aggregation("aggregation", aggregation)
-    _checks.option("negatives_of", negatives_of, ("other", "anchor"))
     e = emb.embedded(z, **shared)
     if critic is None:
         s = emb.scaled(e, temperature)
@@ -64,7 +63,7 @@ def poly_view(
         negative = emb.with_queue(s, _lse.within(s), across)  # (k, n)
         same = emb.same_instance(s)
     else:
-        f = _critics.checked(critic, temperature, takes(poly_view).options["temperature"])
+        f = _critics.checked(critic, temperature, poly_view)
         turned = f if negatives_of == "anchor" else lambda x, y: f(y, x).T
         same, every = _critics.same_instance(f, e.z, e.z), _critics.against_views(turned, e, e)
         negative = _numerics.logsumexp(every, axis=1)
@@ -131,7 +130,7 @@ def sufficient_statistics(
         rest = _numerics.unit(rest)
     q = dataclasses.replace(e, z=rest, keep=exists)
     if critic is not None:
-        f = _critics.checked(critic, temperature, takes(sufficient_statistics).options["temperature"])
+        f = _critics.checked(critic, temperature, sufficient_statistics)
         positive = jnp.diagonal(_critics.same_instance(f, e.z, rest)).T  # (k, n)
         energy = lse_union(positive, _numerics.logsumexp(_critics.against_views(f, e, q), axis=1))
         return emb.mean_where(energy - positive, exists, e.axis_name)

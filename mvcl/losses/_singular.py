@@ -149,18 +149,15 @@ def mmcr(z: ArrayLike, compression: ArrayLike = 0.0, **shared: Unpack[OfUnitRows
     e = emb.embedded(z, **shared)
     factor = _checks.scalar("compression", compression, e.z.dtype)
     mean, there = emb.centres(e.z, e.keep)
-    spread = _of_rows(mean, e.axis_name)
+    if _lse.everywhere(len(mean), e.axis_name) >= mean.shape[1]:
+        spread = _nuclear_norm(mean, e.axis_name)
+    else:
+        spread = _nuclear_norm(_numerics.gather(mean, e.axis_name, 0).T, None)
+        spread = spread if e.axis_name is None else lax.pmean(spread, e.axis_name)
     if isinstance(compression, Real) and compression == 0:
         return -spread
     norms = jax.vmap(lambda views: _nuclear_norm(views, None))(e.z.transpose(1, 2, 0))
     return -spread + factor * emb.mean_where(norms, there, e.axis_name)
-
-
-def _of_rows(c: jax.Array, axis_name: str | None) -> jax.Array:
-    if _lse.everywhere(len(c), axis_name) >= c.shape[1]:
-        return _nuclear_norm(c, axis_name)
-    norm = _nuclear_norm(_numerics.gather(c, axis_name, 0).T, None)
-    return norm if axis_name is None else lax.pmean(norm, axis_name)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(1,))

@@ -169,28 +169,21 @@ def visreg(
     some = variance > 0
     deviation = jnp.where(some, jnp.sqrt(jnp.where(some, variance, 1)), variance)
     features = vectors / (lax.stop_gradient(deviation) + small)[:, None]
-    drawn = directions(key, slices, d, dtype)
-    shapes = _shapes(features, e.keep, drawn, count, e.axis_name) / (number[:, 0] * slices)
-    terms = of_scale * jnp.mean((1 - deviation) ** 2, axis=1) + of_center * jnp.mean(mean[:, 0] ** 2, axis=1)
-    return (1 - share) * pull + share * emb.mean_where(terms + of_shape * shapes, count > 0, None)
-
-
-def _shapes(
-    features: jax.Array, keep: jax.Array | None, drawn: jax.Array, count: jax.Array, axis_name: str | None
-) -> jax.Array:
-    """`(k,)`: the sum over directions and ranks of the squared distances from the normal quantiles."""
-    rows = _numerics.gather(features, axis_name, 1)
-    there = None if keep is None else _numerics.gather(keep, axis_name, 1)[:, :, None]
-    ranks = jnp.arange(1, rows.shape[1] + 1, dtype=rows.dtype)[None]
+    rows = _numerics.gather(features, e.axis_name, 1)
+    there = None if e.keep is None else _numerics.gather(e.keep, e.axis_name, 1)[:, :, None]
+    ranks = jnp.arange(1, rows.shape[1] + 1, dtype=dtype)[None]
     among = ranks <= count[:, None]
     quantiles = jax.scipy.special.ndtri(jnp.where(among, ranks / (count[:, None] + 1), 0.5))
-    if axis_name is not None:  # this device's directions, the last part filled with zeros
-        part = -(-len(drawn) // lax.axis_size(axis_name))
-        first = part * lax.axis_index(axis_name)
-        padded = jnp.pad(drawn, ((0, part * lax.axis_size(axis_name) - len(drawn)), (0, 0)))
-        drawn = lax.dynamic_slice_in_dim(padded, first, part)
+    drawn = directions(key, slices, d, dtype)
+    if e.axis_name is not None:  # this device's directions, the last part filled with zeros
+        part = -(-slices // lax.axis_size(e.axis_name))
+        padded = jnp.pad(drawn, ((0, part * lax.axis_size(e.axis_name) - slices), (0, 0)))
+        drawn = lax.dynamic_slice_in_dim(padded, part * lax.axis_index(e.axis_name), part)
     constants = there, among[:, :, None], quantiles[:, :, None]
-    return _numerics.device_sum(over_directions(_to_quantiles, None, rows, drawn, constants), axis_name)
+    distances = over_directions(_to_quantiles, None, rows, drawn, constants)
+    shapes = _numerics.device_sum(distances, e.axis_name) / (number[:, 0] * slices)
+    terms = of_scale * jnp.mean((1 - deviation) ** 2, axis=1) + of_center * jnp.mean(mean[:, 0] ** 2, axis=1)
+    return (1 - share) * pull + share * emb.mean_where(terms + of_shape * shapes, count > 0, None)
 
 
 def _to_quantiles(p: jax.Array, there: jax.Array | None, among: jax.Array, quantiles: jax.Array) -> Two:

@@ -56,7 +56,6 @@ def symile(
     """
     e = emb.embedded(z, **shared)
     t = _checks.scalar("temperature", temperature, e.z.dtype, positive=True)
-    _checks.option("negatives", negatives, ("all", "shuffled"))
     known = e.projected and not isinstance(temperature, jax.Array)
     bound = 1 / float(temperature) if known else None  # type: ignore[arg-type]
     positive = jnp.prod(e.z, axis=0).sum(1) / t
@@ -111,8 +110,18 @@ def _all_tuples(e: Vectors, t: jax.Array, bound: float | None) -> jax.Array:
     all_views = [e.z[0] / t, *_numerics.gather(e.z[1:], e.axis_name, 1)]
     views = tuple(_numerics.vary_as(view, e.z) for view in all_views)
     keeps = () if e.keep is None else (e.keep[0], *_numerics.gather(e.keep[1:], e.axis_name, 1))
-    largest = bound if bound is not None else math.prod([_largest(view, None) for view in views])
-    u, *levels = _sums(views, keeps, largest, e.block_size)
+    (*_, x, y), block_size = views, e.block_size
+    h, r = math.prod(_sizes(views)), len(x)
+    if block_size is None:
+        longest = max(len(y), x.shape[1])  # a row is a product of two vectors, and its products with all of y
+        block_size = h * r if h * r * longest <= _WHOLE else max(1, _BLOCK // longest)
+    known = bound if bound is not None else math.prod([_largest(view, None) for view in views])
+    fixed, largest = shift(known, x)
+    if block_size >= h * r:
+        u, *levels = either(fixed, largest, _dense, views, keeps, largest)
+    else:
+        reverse = tuple(map(_lse.reverse_only, views))
+        u, *levels = _streamed(fixed, max(1, block_size // r), min(block_size, r), reverse, keeps, largest)
     of_views, axes = u.reshape(_sizes(views)), range(k - 2)
     of_first = [_numerics.logsumexp(of_views, axis=tuple(m for m in axes if m != l)) for l in axes]
     levels = of_first + levels
@@ -125,19 +134,6 @@ def _all_tuples(e: Vectors, t: jax.Array, bound: float | None) -> jax.Array:
 def _sizes(views: Arrays) -> tuple[int, ...]:
     """How many vectors each of the first views has."""
     return tuple(len(view) for view in views[:-2])
-
-
-def _sums(views: Arrays, keeps: Arrays, bound: float | jax.Array, block_size: int | None) -> Arrays:
-    h, x, y = math.prod(_sizes(views)), views[-2], views[-1]
-    r = len(x)
-    if block_size is None:
-        longest = max(len(y), x.shape[1])  # a row is a product of two vectors, and its products with all of y
-        block_size = h * r if h * r * longest <= _WHOLE else max(1, _BLOCK // longest)
-    fixed, largest = shift(bound, x)
-    if block_size >= h * r:
-        return either(fixed, largest, _dense, views, keeps, largest)
-    reverse = tuple(map(_lse.reverse_only, views))
-    return _streamed(fixed, max(1, block_size // r), min(block_size, r), reverse, keeps, largest)
 
 
 def _heads(views: Arrays, keeps: Arrays, at: jax.Array) -> tuple[jax.Array, jax.Array | None]:
@@ -237,25 +233,16 @@ def _blocks_of_rows(views: Arrays, keeps: Arrays, rows: int) -> Two:
 
 
 def _streamed_backward(fixed: bool | None, heads: int, rows: int, residual: Any, by: Arrays) -> Any:
-    views, keeps, bound, found = residual
+    _, keeps, bound, _ = residual
     backward = partial(_backward, heads=heads, rows=rows)
-    return either(fixed, bound, backward, views, keeps, bound, found, by), tuple(None for _ in keeps), None
+    return either(fixed, bound, backward, residual, by), tuple(None for _ in keeps), None
 
 
 gradient_again(_streamed, _streamed_backward)
 
 
-def _backward(
-    fixed: bool,
-    views: Arrays,
-    keeps: Arrays,
-    bound: jax.Array,
-    found: Arrays,
-    by: Arrays,
-    *,
-    heads: int,
-    rows: int,
-) -> Arrays:
+def _backward(fixed: bool, residual: Any, by: Arrays, *, heads: int, rows: int) -> Arrays:
+    views, keeps, bound, found = residual
     (*first, x, y), keep_y = views, keeps[-1] if keeps else None
     slopes = [weighed(fixed, *side, bound) for side in zip(found, by)]
     of_y = tuple(a[None, None] for a in slopes[2])

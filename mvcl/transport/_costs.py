@@ -97,7 +97,13 @@ class SumOverPairs(PairForm):
         if several:
             object.__setattr__(self, "pair", functions)
         if self.weights is not None:
-            object.__setattr__(self, "weights", _symmetric(self.weights))
+            matrix = np.asarray(self.weights, np.float64)
+            if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+                raise ValueError(f"weights must have shape (k, k), got {matrix.shape}")
+            if not (np.isfinite(matrix).all() and (matrix == matrix.T).all()):
+                raise ValueError(f"weights must be finite and symmetric, got {matrix.tolist()}")
+            # Nested tuples are hashable and can be saved in a config.
+            object.__setattr__(self, "weights", tuple(map(tuple, matrix.tolist())))
 
     def matrices(self, points: Sequence[jax.Array]) -> Matrices:
         """Weighted costs of the pairs; 0 for a weight of 0, whose function is not called."""
@@ -189,7 +195,6 @@ class SphericalBarycenter(_Weighted):
         return _numerics.unit(super().point(stack))
 
 
-@dataclasses.dataclass(frozen=True)
 class CircularVariance(PairForm):
     """`1 - ||(1/k) sum_l z_l||²`. Piran 2024 (ICML), Eq. 12."""
 
@@ -199,7 +204,6 @@ class CircularVariance(PairForm):
         return tuple(2 / (k * (k - 1)) - square / k**2 for square in squared_resultant_pairs(points))
 
 
-@dataclasses.dataclass(frozen=True)
 class CircularStandardDeviation(PairForm):
     """`-log ||(1/k) sum_l z_l||²`. Piran 2024 (ICML), Eq. 13."""
 
@@ -252,16 +256,6 @@ def _all_pairs(function: PairCost, x: jax.Array, y: jax.Array) -> jax.Array:
     if matrix.ndim != 2:
         raise ValueError(f"pair must return a scalar for two points (d,), got shape {matrix.shape[2:]}")
     return matrix.astype(x.dtype)
-
-
-def _symmetric(weights: ArrayLike | Sequence[Sequence[float]]) -> tuple[tuple[float, ...], ...]:
-    """A symmetric matrix of finite numbers as nested tuples, which are hashable and can be saved in a config."""
-    matrix = np.asarray(weights, np.float64)
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-        raise ValueError(f"weights must have shape (k, k), got {matrix.shape}")
-    if not (np.isfinite(matrix).all() and (matrix == matrix.T).all()):
-        raise ValueError(f"weights must be finite and symmetric, got {matrix.tolist()}")
-    return tuple(map(tuple, matrix.tolist()))
 
 
 NAMED_COSTS: dict[str, PairForm] = {

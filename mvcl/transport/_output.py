@@ -234,18 +234,16 @@ class SinkhornOutput:
         Returns:
           (k, n_l, d): for view m the means; for m = l the points themselves. 0 for a point of weight 0.
         """
-        means, view = [], self._view("view", view)
+        view, found = self._view("view", view), list(self.x_s)
         if self.geometry.edges is not None:
-            found = _tree.conditional_means(*self._plan, view, self.x_s)
-            return jnp.stack([jnp.where(self.a_s[view][:, None] > 0, x, 0) for x in found])
-        for other, x in enumerate(self.x_s):
-            if other == view:
-                means.append(jnp.where(self.a_s[view][:, None] > 0, x, 0))
-                continue
-            joint = self.pair_marginal(view, other)
-            mass = jnp.sum(joint, axis=1)[:, None]
-            means.append(_numerics.inner("ij,jd->id", joint, x) / jnp.where(mass > 0, mass, 1))
-        return jnp.stack(means)
+            found = list(_tree.conditional_means(*self._plan, view, self.x_s))
+        else:
+            for other in {*range(self.n_marginals)} - {view}:
+                joint = self.pair_marginal(view, other)
+                mass = jnp.sum(joint, axis=1)[:, None]
+                means = _numerics.inner("ij,jd->id", joint, self.x_s[other])
+                found[other] = means / jnp.where(mass > 0, mass, 1)
+        return jnp.stack([jnp.where(self.a_s[view][:, None] > 0, x, 0) for x in found])
 
     def barycenter(
         self, cost: Barycenter | SphericalBarycenter, indices: ArrayLike | None = None

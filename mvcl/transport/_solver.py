@@ -213,9 +213,12 @@ class MMSinkhorn:
         weights = _problem.checked_weights(problem.a_s, costs, fixed)
         work = default_work() if block_size is None else Work(block_size * max(costs.shape))
         way = _way(costs, schedule.target)
-        start = jnp.asarray(schedule.init, costs.dtype)
+        start = jnp.asarray(schedule.init, costs.dtype)  # a multiple of epsilon
         if not given and init is None and costs.of_sum is None and way is not Way.KERNELS:
-            start = _start(costs, target, way)
+            spread, wide = lax.stop_gradient(spread_of(costs, target)), _WIDE
+            if way is not Way.ELEMENTWISE:  # kernels are those of one epsilon
+                wide = max(wide, spread_bounds(len(costs.shape), costs.dtype)[1])
+            start = jnp.where(spread > wide, spread / _FIRST, 1).astype(costs.dtype)
         options = _sinkhorn.Options(
             work=work._replace(axis_name=self.axis_name, way=way),
             norm_error=_checks.real("norm_error", self.norm_error, positive=True),
@@ -243,11 +246,3 @@ def _way(costs: Geometry, epsilon: ArrayLike) -> Way | None:
     bound = pair_spread if pair_spread is not None else spread_of(costs, jnp.ones((), costs.dtype))
     spread = float(bound) / float(epsilon)  # type: ignore[arg-type]
     return Way(sum(spread <= most for most in spread_bounds(len(costs.shape), costs.dtype)))
-
-
-def _start(costs: Geometry, epsilon: jax.Array, way: Way | None) -> jax.Array:
-    """The multiple of epsilon to start with."""
-    spread, wide = lax.stop_gradient(spread_of(costs, epsilon)), _WIDE
-    if way is not Way.ELEMENTWISE:  # kernels are those of one epsilon
-        wide = max(wide, spread_bounds(len(costs.shape), costs.dtype)[1])
-    return jnp.where(spread > wide, spread / _FIRST, 1).astype(costs.dtype)

@@ -4,6 +4,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import bucket_server
+import jax
 import numpy as np
 import pytest
 from PIL import Image
@@ -81,7 +82,7 @@ def test_a_run_begins_in_a_new_folder(bucket):
 
 def test_log_is_uploaded_with_a_checkpoint(bucket, rows):
     values = {"loss": 1.0, "effective_rank": 3.0}
-    program = SimpleNamespace(steps=10, mesh=None)
+    program = SimpleNamespace(steps=10, mesh=jax.make_mesh((1,), ("data",)))
     run = SimpleNamespace(config=training.load("digits"), program=program, outline=None)
     log = _session.Log(bucket, _session.Clock(bucket / "time.json"), run, 0)
     log.row(1, values)

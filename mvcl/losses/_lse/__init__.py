@@ -14,9 +14,7 @@ from jax import lax
 
 from mvcl import _numerics
 from mvcl.losses._lse import tiled, whole
-from mvcl.losses._lse.whole import lse_union
-
-Pairs = tuple[tuple[int, int], ...]
+from mvcl.losses._lse.whole import Pairs, lse_union
 
 # Similarities kept for the backward pass: 2^26 float32 are 256 MB. Above, blocks.
 _DENSE_ENTRIES = 2**26
@@ -43,7 +41,7 @@ class Vectors:
 def within(v: Vectors) -> jax.Array:
     """`(k, n)`: the log-sum-exp over j != i of <z_li, z_lj>; -inf where nothing is there."""
     k, n, _ = v.z.shape
-    block = block_rows(k, n, n if v.axis_name is None else everywhere(n, v.axis_name), v.block_size)
+    block = block_rows(k, n, everywhere(n, v.axis_name), v.block_size)
     fixed, bound = whole.shift(v.bound, v.z)
     if v.axis_name is not None:
         if block is None:

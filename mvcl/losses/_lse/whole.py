@@ -20,6 +20,7 @@ from mvcl import _numerics
 
 One = tuple[jax.Array]
 Two = tuple[jax.Array, jax.Array]
+Pairs = tuple[tuple[int, int], ...]
 
 # exp(-2 * 33) = 2e-29 is a normal float32 with room for weights and sums; float64 reaches much further.
 _FIXED_SHIFT_LIMIT = {np.dtype("float32"): 33.0, np.dtype("float64"): 300.0}
@@ -41,13 +42,19 @@ class Operand:
     keep_y: jax.Array | None
     bound: jax.Array  # scalar that no inner product exceeds; the results do not depend on it
     first: jax.Array | None = None  # position of x's first row among the rows of all devices, None for 0
-    pairs: tuple[tuple[int, int], ...] = ((0, 0),)  # blocks (view of x, view of y)
+    pairs: Pairs = ((0, 0),)  # blocks (view of x, view of y)
     diagonal: bool = True  # does j = i count?
     upper: bool = False  # only j > i: half of a symmetric block
     columns: bool = True  # are the columns' log-sum-exps asked for?
     block: int | None = None  # rows of a tile; None keeps whole blocks
     fixed: bool | None = None  # one shift for all? None: decided when the bound is known
     axis: str | None = None  # mesh axis over whose devices the rows of y are split
+
+
+def sides(pairs: Pairs) -> tuple[np.ndarray, np.ndarray]:
+    """The pairs' first and second views."""
+    both = np.asarray(pairs).reshape(-1, 2)
+    return both[:, 0], both[:, 1]
 
 
 class LogSums(NamedTuple):
@@ -185,8 +192,13 @@ def _whole_sums(fixed: bool, o: Operand) -> LogSums:
 @partial(_whole_sums.defjvp, symbolic_zeros=True)
 def _(fixed: bool, primals: tuple[Operand], tangents: tuple[Operand]) -> tuple[LogSums, LogSums]:
     (o,), (change,) = primals, tangents
-    entries, slope = _kept(fixed, o), _slope(o, change)
-    found = log_sums(fixed, entries, o.bound, *_sides(o))
+    left, right = sides(o.pairs)
+    entries, products = _kept(fixed, o), []  # what does not change takes no product
+    if not isinstance(change.x, SymbolicZero):
+        products.append(_numerics.products(_spread(change.x, left), _take(o.y, right)))
+    if not isinstance(change.y, SymbolicZero):
+        products.append(_numerics.products(_take(o.x, left), _spread(change.y, right)))
+    slope, found = reduce(jnp.add, products), log_sums(fixed, entries, o.bound, *_sides(o))
     if fixed:
         weighted = entries * slope
         by = [per(entries.sum(side)) * weighted.sum(side) for side in _sides(o)]
@@ -206,29 +218,18 @@ def _rows_and_columns(sums: list[jax.Array]) -> LogSums:
 
 def _kept(fixed: bool, o: Operand) -> jax.Array:
     """`(pairs, n, m)`: what the backward pass needs of the blocks, exponentials or similarities."""
-    left, right = _indices(o)
+    left, right = sides(o.pairs)
     similarity = _numerics.inner("pid,pjd->pij", _take(o.x, left), _take(o.y, right))
     return kept(fixed, similarity, entries_of(o), o.bound)
 
 
 def entries_of(o: Operand) -> jax.Array | None:
     """Which entries of whole blocks count, broadcastable to (pairs, n, m); None: all."""
-    (left, right), n = _indices(o), o.x.shape[1]
+    (left, right), n = sides(o.pairs), o.x.shape[1]
     keep_x = None if o.keep_x is None else o.keep_x[left]
     keep_y = None if o.keep_y is None else o.keep_y[right]
     here = counted(o, jnp.arange(n), jnp.arange(o.y.shape[1]), n, keep_x, keep_y)
     return None if here is None else here.reshape(-1, *here.shape[-2:])
-
-
-def _slope(o: Operand, change: Operand) -> jax.Array:
-    """`(pairs, n, m)`: the tangent of the inner products. What does not change takes no product."""
-    left, right = _indices(o)
-    products = []
-    if not isinstance(change.x, SymbolicZero):
-        products.append(_numerics.products(_spread(change.x, left), _take(o.y, right)))
-    if not isinstance(change.y, SymbolicZero):
-        products.append(_numerics.products(_take(o.x, left), _spread(change.y, right)))
-    return reduce(jnp.add, products)
 
 
 def per(total: jax.Array) -> jax.Array:
@@ -245,11 +246,6 @@ def _share(similarity: jax.Array, slope: jax.Array, *levels: jax.Array) -> list[
         (jnp.exp(similarity - jnp.expand_dims(finite_level(level), axis)) * slope).sum(axis)
         for axis, level in zip((2, 1), levels)
     ]
-
-
-def _indices(o: Operand) -> tuple[np.ndarray, np.ndarray]:
-    pairs = np.asarray(o.pairs).reshape(-1, 2)
-    return pairs[:, 0], pairs[:, 1]
 
 
 def _take(x: jax.Array, views: np.ndarray) -> jax.Array:
