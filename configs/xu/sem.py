@@ -33,7 +33,7 @@ another computation.
 Hardware: 2 CPU cores. Times marked * are not measured: they are the FLOPs of docs/how_to/recipes.md at 45 GFLOP in
 0.19 s, an earlier speed of handwritten, without the K-means.
 Tables and figures with their claims are studies: `mvcl study xu_table2 --data DIR`, xu_table3 and xu_figure2.
-Ours: none of the paper's five sets was run; small scales of the three studies are published.
+Ours: none of the paper's five sets was run; small scales are published.
 """
 
 import dataclasses
