@@ -182,9 +182,14 @@ def batches(
     draws, reading = split.draws, Reading() if reading is None else reading
     unit = 1 if draws is None else math.gcd(draws.size, batch_size)  # rows that come from one block
 
-    def load(step: int, index: np.ndarray) -> Batch:
-        index, epoch = np.asarray(index), step // steps_per_epoch
-        index = (index[:, None] * unit + np.arange(unit)).reshape(-1)
+    @functools.lru_cache(2)  # what is read ahead may be of the next epoch
+    def order(epoch: int) -> np.ndarray:
+        return np.random.default_rng((seed, epoch, 1)).permutation(len(split) // unit)
+
+    def load(step: int, place: int) -> Batch:
+        epoch = step // steps_per_epoch
+        units = order(epoch)[place * batch_size // unit : (place + 1) * batch_size // unit]
+        index = (units[:, None] * unit + np.arange(unit)).reshape(-1)
         index = np.concatenate([index, np.resize(index, -len(index) % multiple)])
         rows = len(index) // process_count
         first = process_index * rows
@@ -204,9 +209,7 @@ def batches(
         drawn = "replacements" if draws is None else f"{_ATTEMPTS} draws"
         raise CorruptExample(f"none of the {drawn} for training example {index[place]} can be read")
 
-    units = grain.MapDataset.range(len(split) // unit).seed(seed).shuffle()
-    order = units.batch(batch_size // unit, drop_remainder=not last_batch)
-    steps = order.repeat(None).map_with_index(load)[first_step:]
+    steps = grain.MapDataset.range(steps_per_epoch).repeat(None).map_with_index(load)[first_step:]
     options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=max(2 * threads, 1))
     yield from steps.to_iter_dataset(options)
 
