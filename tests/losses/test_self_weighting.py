@@ -3,6 +3,7 @@
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.spatial.distance import jensenshannon
@@ -51,7 +52,7 @@ def test_weights_are_constants(rng):
         assert not np.any(jax.jit(jax.grad(lambda z, w=weights: w(z).sum()))(z))
 
 
-def test_corrupted_inputs(rng):
+def test_corrupted_inputs(rng, monkeypatch):
     x = rng.normal(size=(400, 50)).astype(np.float32)
     key = jax.random.key(0)
     np.testing.assert_array_equal(losses.corrupted(key, x), x)
@@ -60,5 +61,13 @@ def test_corrupted_inputs(rng):
     masked = np.asarray(losses.corrupted(key, x, "masked"))
     assert np.sum(masked == 0) == int(0.3 * x.size)
     np.testing.assert_array_equal(masked[masked != 0], x[masked != 0])
+    keys = jax.random.split(key, 400)
+    often = np.mean(jax.vmap(lambda key: losses.corrupted(key, np.ones((3, 4)), "masked"))(keys) == 0, axis=0)
+    np.testing.assert_allclose(often, 3 / 12, atol=0.08)  # 3.7 deviations
     with pytest.raises(ValueError, match=r"kind must be one of 'none', 'noise', 'masked', got 'x'"):
         losses.corrupted(key, x, "x")
+    monkeypatch.setattr(
+        jax.random, "bits", lambda key, shape: jnp.arange(np.prod(shape), dtype=jnp.uint32) // 9
+    )
+    equal = np.asarray(losses.corrupted(key, x, "masked"))  # nine entries of each random number
+    assert np.flatnonzero(equal.ravel() == 0).tolist() == list(range(6000))
