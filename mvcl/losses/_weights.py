@@ -111,7 +111,13 @@ def corrupted(
         return x + jax.random.normal(key, x.shape, x.dtype)
     if kind == "masked":
         bits, count = jax.random.bits(key, (x.size,)), int(0.3 * x.size)
-        last = jnp.sort(bits)[count]  # one sort of numbers alone; a permutation takes several, of pairs
+
+        def digit(i: jax.Array, low: jax.Array) -> jax.Array:
+            high = low | (jnp.uint32(1 << 31) >> i.astype(jnp.uint32))
+            return jnp.where(jnp.sum(bits < high) <= count, high, low)
+
+        # The number in place `count` of the sorted ones, digit by digit: a sort takes three times as long.
+        last = lax.fori_loop(0, 32, digit, jnp.uint32(0))
         below, equal = bits < last, bits == last
         zero = below | (equal & (jnp.cumsum(equal) <= count - below.sum()))
         return jnp.where(zero.reshape(x.shape), 0, x)
