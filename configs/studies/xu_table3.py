@@ -102,7 +102,7 @@ def small(seeds: int = SEEDS, *, data: Path) -> Study:
     rows = {**_ROWS, _WEIGHTS: weights, _LAMBDA: few, _CLUSTERS: _clusters(10)}
     cells = _cells(_sem.tables(data), "handwritten", rows)
     about = f"{_ABOUT}{_EQUAL}{_sem.SMALL}, and 10 starts of K-means in place of 100, for W and for ACC."
-    return _study(cells, about, seeds=seeds, cost="4 hours on 2 CPU cores")
+    return _study(cells, about, seeds=seeds, cost="3 hours on 2 CPU cores")
 
 
 def smoke(seeds: int = 2) -> Study:
