@@ -87,7 +87,7 @@ def mmd_weights(features: ArrayLike, samples: int = 2000) -> jax.Array:
         distance = jnp.maximum(distance, 0) * ~jnp.eye(2 * n, dtype=bool)
         bandwidth = distance.sum() / (2 * n * (2 * n - 1)) / 16
         widest = jnp.exp(distance / (-64 * jnp.where(bandwidth > 0, bandwidth, 1)))
-        kernel = widest + widest**4 + widest**16 + widest**64  # an exponential takes as long as ten products
+        kernel = widest + widest**4 + widest**16 + widest**64  # the four widths of one exponential
         return kernel[:n, :n].mean() + kernel[n:, n:].mean() - 2 * kernel[:n, n:].mean()
 
     first, second = np.triu_indices(len(z), 1)
@@ -116,7 +116,7 @@ def corrupted(
             high = low | (jnp.uint32(1 << 31) >> i.astype(jnp.uint32))
             return jnp.where(jnp.sum(bits < high) <= count, high, low)
 
-        # The number in place `count` of the sorted ones, digit by digit: a sort takes three times as long.
+        # The number in place `count` of the sorted ones, found digit by digit, which is faster than a sort.
         last = lax.fori_loop(0, 32, digit, jnp.uint32(0))
         below, equal = bits < last, bits == last
         zero = below | (equal & (jnp.cumsum(equal) <= count - below.sum()))
