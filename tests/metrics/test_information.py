@@ -105,12 +105,15 @@ BIT = np.log(2)
 
 
 def measured(bits, seen, target):
-    """Of views and a target that are functions of equally likely bits: the informations of each view, of all without
-    it, and of all; and the tables of joint probabilities of each view and of the others."""
-    rows = [(*(of(*b) for of in seen), target(*b)) for b in itertools.product((0, 1), repeat=bits)]
-    codes = [np.unique(column, axis=0, return_inverse=True)[1].reshape(-1) for column in zip(*rows)]
+    """Of views that are some of equally likely bits, and a target: the informations of each view, of all without it,
+    and of all; and the tables of joint probabilities of each view and of the others."""
+    laws = list(itertools.product((0, 1), repeat=bits))
+    columns = [[[law[place] for place in of] for law in laws] for of in seen] + [
+        [target(*law) for law in laws]
+    ]
+    codes = [np.unique(column, axis=0, return_inverse=True)[1].reshape(-1) for column in columns]
     joint = np.zeros([code.max() + 1 for code in codes])
-    np.add.at(joint, tuple(codes), 1 / len(rows))
+    np.add.at(joint, tuple(codes), 1 / len(laws))
     k = len(seen)
     own = [joint.sum(tuple(j for j in range(k) if j != i)) for i in range(k)]
     others = [joint.sum(i).reshape(-1, joint.shape[-1]) for i in range(k)]
@@ -119,39 +122,17 @@ def measured(bits, seen, target):
     return (alone, without, whole), {"tables": own, "others": others}
 
 
-KNOWN = {  # bits, views, target; unique, shared, synergy in bits
-    "copy": (1, [lambda a: a] * 2, lambda a: a, [0, 0], 1, 0),
-    "unique bits": (2, [lambda a, b: a, lambda a, b: b], lambda a, b: 2 * a + b, [1, 1], 0, 0),
-    "xor": (2, [lambda a, b: a, lambda a, b: b], lambda a, b: a ^ b, [0, 0], 0, 1),
+KNOWN = {  # number of bits, which ones each view has, target; unique, shared, synergy in bits
+    "copy": (1, [[0], [0]], lambda a: a, [0, 0], 1, 0),
+    "unique bits": (2, [[0], [1]], lambda a, b: (a, b), [1, 1], 0, 0),
+    "xor": (2, [[0], [1]], lambda a, b: a ^ b, [0, 0], 0, 1),
     # Bertschinger 2014, Table 1: 0.311 and 1/2 bit.
-    "and": (2, [lambda a, b: a, lambda a, b: b], lambda a, b: a & b, [0, 0], 0.311278, 0.5),
-    "all of these": (
-        5,
-        [lambda a, b, c, x, y: 4 * a + 2 * b + x, lambda a, b, c, x, y: 4 * a + 2 * c + y],
-        lambda a, b, c, x, y: 8 * a + 4 * b + 2 * c + (x ^ y),
-        [1, 1],
-        1,
-        1,
-    ),
-    "three views, one of noise": (
-        3,
-        [lambda a, b, c: a, lambda a, b, c: b, lambda a, b, c: c],
-        lambda a, b, c: a ^ b,
-        [0, 0, 0],
-        0,
-        1,
-    ),
+    "and": (2, [[0], [1]], lambda a, b: a & b, [0, 0], 0.311278, 0.5),
+    "all of these": (5, [[0, 1, 3], [0, 2, 4]], lambda a, b, c, x, y: (a, b, c, x ^ y), [1, 1], 1, 1),
+    "three views, one of noise": (3, [[0], [1], [2]], lambda a, b, c: a ^ b, [0, 0, 0], 0, 1),
     "three views, a bit of each, one of all, one that only all tell": (
-        7,
-        [
-            lambda s, a, b, c, x, y, z: 4 * s + 2 * a + x,
-            lambda s, a, b, c, x, y, z: 4 * s + 2 * b + y,
-            lambda s, a, b, c, x, y, z: 4 * s + 2 * c + z,
-        ],
-        lambda s, a, b, c, x, y, z: 16 * s + 8 * a + 4 * b + 2 * c + (x ^ y ^ z),
-        [1, 1, 1],
-        1,
-        1,
+        *(7, [[0, 1, 4], [0, 2, 5], [0, 3, 6]], lambda s, a, b, c, x, y, z: (s, a, b, c, x ^ y ^ z)),
+        *([1, 1, 1], 1, 1),
     ),
 }
 
