@@ -384,6 +384,7 @@ FUSES = methods.MultiEncoder(fusion=HEAD)
         (methods.Sem(), {}, "needs objective all_pairs, got mv_infonce"),
         (methods.Sem(), PAIRS | {"microbatch": 4}, r"train\.microbatch must be None"),
         (methods.Sem(update_epochs=0), PAIRS, "method.update_epochs must be at least 1, got 0"),
+        (methods.Sem(), PAIRS | {"classes": 1}, "must be at least 2 for data without classes, got 1"),
         (methods.Sem(hidden=()), PAIRS, "method.hidden must be numbers at least 1"),
         (methods.Sem(paper=True, as_released=True), PAIRS, "paper and method.as_released exclude each other"),
     ],

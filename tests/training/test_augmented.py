@@ -94,13 +94,6 @@ def test_devices_do_not_change_the_batches(sizes):
         np.testing.assert_array_equal(y, labels)
 
 
-def test_views_that_are_given_are_refused_before_training():
-    tables = data.Synthetic(view_shapes=((5,), (5,)), examples=24)
-    small = dataclasses.replace(config(), data=tables, encoder=models.MLP(widths=(4,)))
-    with pytest.raises(ValueError, match=r"evaluation\.linear\.augment crops and flips images"):
-        training.prepare(small)
-
-
 def test_a_batch_that_the_processes_cannot_share_is_refused_before_training(monkeypatch):
     monkeypatch.setattr(jax, "process_count", lambda: 3)
     message = r"linear\.batch_size must be a multiple of 3 processes, got 16 and a split of 24 rows"

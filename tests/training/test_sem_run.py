@@ -122,14 +122,6 @@ def test_a_last_batch_that_does_not_divide_over_the_devices_is_that_of_one():
     jax.tree.map(partial(np.testing.assert_allclose, rtol=2e-3, atol=2e-5), *found)
 
 
-def test_tables_without_classes_need_a_number_of_clusters(tmp_path, rng, capsys):
-    for name in ("camera", "radar"):
-        pd.DataFrame(rng.normal(size=(24, 3))).to_csv(tmp_path / f"{name}.csv", index_label="id")
-    options = ["--data.path", str(tmp_path), "--workdir", str(tmp_path / "run")]
-    assert cli.main(["train", "xu/sem:tables", *options]) == 2
-    assert "method.clusters must be at least 2 for data without classes" in capsys.readouterr().err
-
-
 @pytest.mark.slow
 def test_two_commands_from_a_folder_of_tables(tmp_path, rng):
     """Two informative views and a noise view of three groups; a tenth of the entries is missing."""
