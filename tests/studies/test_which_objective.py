@@ -32,12 +32,10 @@ def test_an_objective_of_fewer_instances_is_named_and_not_the_best():
 
 def test_the_page_says_what_was_compared_and_tuned_and_ends_with_what_to_use():
     pairs = "all_pairs(info_nce)"
-    numbers = content(
-        **{"untrained": (0.5, 0.5), pairs: (0.8, 0.3), "good": (0.9, 0.3), "autoencoder": (0.8, 0.9)}
-    )
+    means = {"untrained": (0.5, 0.5), pairs: (0.8, 0.3), "good": (0.9, 0.3), "autoencoder": (0.8, 0.9)}
+    numbers = content(**means)
     numbers["cells"][2]["intervals"]["temperature"] = {"mean": 0.2}
-    later = {"name": "later", "factors": {"objective": "later", "views": "k = 2"}, "seeds": {}}
-    numbers["cells"].append(later)
+    numbers["cells"] += [{"name": "later", "factors": {"objective": "later", "views": "k = 2"}, "seeds": {}}]
     lines = which.page({"which_objective": numbers}).splitlines()
     assert "| good | 128 | temperature 0.2 | 0.91 [0.89, 0.93] | 0.29 [0.27, 0.31] |" in lines
     assert "Not run: `later`." in lines
@@ -48,16 +46,10 @@ def test_the_page_says_what_was_compared_and_tuned_and_ends_with_what_to_use():
 def test_an_objective_that_is_hardly_better_than_pairs_is_not_recommended():
     pairs = "all_pairs(info_nce)"
     numbers = content(**{"untrained": (0.5, 0.5), pairs: (0.89, 0.3), "good": (0.9, 0.6)})
-    for seed in range(3):  # the same difference for each network
-        numbers["cells"][2]["seeds"][str(seed)] = {
-            "shared": 0.905 + 0.01 * seed,
-            "unique": 0.6 + 0.001 * seed,
-        }
-    assert (
-        which.page({"which_objective": numbers})
-        .splitlines()[-1]
-        .startswith(f"| k = 2 | `{pairs}` 0.90 | `good` ")
-    )
+    for seed, of in numbers["cells"][2]["seeds"].items():  # the same difference for each network
+        of |= {"shared": 0.905 + 0.01 * int(seed), "unique": 0.6 + 0.001 * int(seed)}
+    advice = which.page({"which_objective": numbers}).splitlines()[-1]
+    assert advice.startswith(f"| k = 2 | `{pairs}` 0.90 | `good` ")
 
 
 def test_the_last_table_is_written_before_pairs_have_run():
