@@ -5,15 +5,12 @@ import numpy as np
 import pytest
 
 from mvcl import evaluation, metrics
-
-
-def to_unit(x, dtype=np.float64):
-    return (x / np.linalg.norm(x, axis=-1, keepdims=True)).astype(dtype)
+from tests.losses import brute_force
 
 
 def by_hand(views, present):
     """alignment, positive and negative cosines (k, k), by loops over instances."""
-    k, n, unit = len(views), len(views[0]), to_unit(views)
+    k, n, unit = len(views), len(views[0]), brute_force.unit(views)
     alignment, positive, negative = np.full((3, k, k), np.nan)
     for l in range(k):
         for m in range(k):
@@ -48,7 +45,7 @@ def test_each_view_has_the_trusted_measures(rng):
     found = evaluation.geometry(views, names=("a", "b"))
     assert list(found.rows) == ["a", "b", "mean", "all views"]
     for x, row, spectrum in zip(views, found.rows.values(), found.spectra.values()):
-        unit = to_unit(x, np.float32)
+        unit = brute_force.unit(x).astype(np.float32)
         assert row["rank"] == np.sum(np.linalg.eigvalsh(np.cov(unit.T, dtype=float)) > 1e-5) == 5
         assert row["effective rank"] == pytest.approx(float(effective_rank(unit)), rel=1e-4)
         assert row["uniformity, Gaussian"] == pytest.approx(float(uniformity(unit)), rel=1e-5)
@@ -57,7 +54,7 @@ def test_each_view_has_the_trusted_measures(rng):
         np.testing.assert_allclose(spectrum["singular_values"], singular, atol=1e-6)
         covariance = np.sort(np.linalg.eigvalsh(np.cov(unit.astype(float).T)))[::-1]
         np.testing.assert_allclose(spectrum["eigenvalues"], covariance, atol=1e-9)
-    unit = to_unit(np.stack(views), np.float32)
+    unit = brute_force.unit(np.stack(views)).astype(np.float32)
     assert found.numbers()["LiDAR"] == pytest.approx(float(lidar(unit)), rel=1e-4)
     assert found.numbers()["rank"] == 5
 
@@ -79,7 +76,7 @@ def test_all_views_together_count_the_directions_of_each(rng):
 
 def test_histograms_count_all_pairs(rng):
     views = rng.normal(size=(2, 30, 3))
-    found, unit = evaluation.geometry(views), to_unit(views)
+    found, unit = evaluation.geometry(views), brute_force.unit(views)
     edges = np.linspace(-1, 1, len(found.positives) + 1)
     np.testing.assert_array_equal(found.positives, np.histogram(np.sum(unit[0] * unit[1], -1), edges)[0])
     places = list(np.ndindex(2, 30))
@@ -98,7 +95,7 @@ def test_missing_views_are_not_read(rng):
     alone = evaluation.geometry([views[1][present[:, 1]]]).rows["view 1"]
     for name in ("rank", "effective rank", "uniformity, Wasserstein", "negative cosine"):
         assert found.rows["view 2"][name] == pytest.approx(alone[name], rel=1e-6)
-    lidar = jax.jit(metrics.lidar)(to_unit(views, np.float32)[:, present.all(1)])
+    lidar = jax.jit(metrics.lidar)(brute_force.unit(views)[:, present.all(1)].astype(np.float32))
     assert found.numbers()["LiDAR"] == pytest.approx(float(lidar), rel=1e-5)
 
 
