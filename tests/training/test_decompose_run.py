@@ -31,17 +31,17 @@ FUSION = models.Transformer(width=8, depth=1, heads=2, dropout=0.0)
 FUSED = methods.Fused(tokens=2, fusion=FUSION, augmentation=None)
 
 
-def given(monkeypatch, config):
-    """The features that a run of this config has decomposed, and its options."""
-    run, calls = training.prepare(config), []
+def given(monkeypatch, run, **options):
+    """The initial state of a run, and the features that it has decomposed, with their options."""
+    state, calls = run.program.init(), []
     monkeypatch.setattr(evaluation, "decompose", lambda *args, **options: calls.append((*args, options)))
-    state = run.program.init()
-    training.decompose(run, state, examples=50)
-    return run, state, calls
+    training.decompose(run, state, **options)
+    return state, calls
 
 
 def test_features_of_separate_encoders_are_those_of_the_views(config, monkeypatch):
-    run, state, [(train, test, labels, options), (raw, *_)] = given(monkeypatch, config(SEPARATE))
+    run = training.prepare(config(SEPARATE))
+    state, [(train, test, labels, options), (raw, *_)] = given(monkeypatch, run, examples=50)
     assert {key: x.shape[1] for key, x in train.items()} == {("view1",): 8, ("view2",): 8, ("view3",): 5}
     assert {key: x.shape for key, x in raw.items()} == {
         ("view1",): (50, 6), ("view2",): (50, 6), ("view3",): (50, 4),
@@ -53,7 +53,8 @@ def test_features_of_separate_encoders_are_those_of_the_views(config, monkeypatc
 
 
 def test_features_of_subsets_of_a_fusing_network_are_those_without_the_other_views(config, monkeypatch):
-    run, state, [(train, test, _, options), _] = given(monkeypatch, config(FUSED, objective=losses.comm))
+    run = training.prepare(config(FUSED, objective=losses.comm))
+    state, [(train, test, _, options), _] = given(monkeypatch, run, examples=50)
     assert list(train) == evaluation.subsets(run.outline.spec.view_names)
     encoder, every = training.Encoder(run, state), run.splits["test"]
     views = dict(zip(encoder.views, every.take(np.flatnonzero(every.present.all(1)))))
@@ -68,10 +69,8 @@ def test_features_of_subsets_of_a_fusing_network_are_those_without_the_other_vie
 def test_without_held_out_rows_parts_of_the_same_rows_are_used(config, monkeypatch):
     run = training.prepare(config(SEPARATE))
     run = dataclasses.replace(run, splits={"train": run.splits["train"], "test": run.splits["train"]})
-    calls = []
-    monkeypatch.setattr(evaluation, "decompose", lambda *args, **options: calls.append(args))
-    training.decompose(run, run.program.init(), raw=False)
-    [(train, test, _)], n = calls, len(run.splits["train"])
+    _, [(train, test, *_)] = given(monkeypatch, run, raw=False)
+    n = len(run.splits["train"])
     assert [len(of["view1",]) for of in (train, test)] == [n - n // 3, n // 3]
     missing = bytes(np.zeros(8, np.float32))
     assert not {*map(bytes, train["view1",])} & {*map(bytes, test["view1",])} - {missing}

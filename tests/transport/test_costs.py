@@ -53,28 +53,26 @@ def sum_of(pair, weights):
     return lambda s: sum(weights[l, m] * pair(s[l], s[m]) for l, m in pairs(s))
 
 
-def spread_around_mean(weights):
-    def cost(s):
-        b = sum(w * x for w, x in zip(weights, s))
-        return sum(w * np.sum((x - b) ** 2) for w, x in zip(weights, s))
-
-    return cost
+def around_mean(b, x):
+    return np.sum((x - b) ** 2)
 
 
-def spread_on_sphere(weights):
-    def cost(s):
-        b = sum(w * x for w, x in zip(weights, s))
-        return sum(w * (1 - b / np.linalg.norm(b) @ x) for w, x in zip(weights, s))
+def on_sphere(b, x):
+    return 1 - b / np.linalg.norm(b) @ x
 
-    return cost
+
+def spread(weights, distance):
+    """Loop over the points of a tuple, of their distances to the mean."""
+    mean = lambda s: sum(w * x for w, x in zip(weights, s))  # noqa: E731
+    return lambda s: sum(w * distance(mean(s), x) for w, x in zip(weights, s))
 
 
 # Declared cost, the same in numpy, whether its points are unit vectors.
 CASES = {
     "chain": (SumOverPairs(coulomb, CHAIN), sum_of(coulomb, CHAIN), False),
-    "barycenter": (Barycenter(WEIGHTS), spread_around_mean(WEIGHTS), False),
-    "equal": (Barycenter(), spread_around_mean(np.full(3, 1 / 3)), False),
-    "sphere": (SphericalBarycenter(WEIGHTS), spread_on_sphere(WEIGHTS), True),
+    "barycenter": (Barycenter(WEIGHTS), spread(WEIGHTS, around_mean), False),
+    "equal": (Barycenter(), spread(np.full(3, 1 / 3), around_mean), False),
+    "sphere": (SphericalBarycenter(WEIGHTS), spread(WEIGHTS, on_sphere), True),
 }
 
 
