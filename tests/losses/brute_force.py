@@ -326,7 +326,9 @@ def _aggregate(likelihood, mask, aggregation):
     terms = []
     for a, i in indices(mask):
         logs = [likelihood(i, a, b) for b in range(len(mask)) if b != a and mask[b, i]]
-        if logs:
+        if logs and callable(aggregation):
+            terms.append(aggregation(logs))
+        elif logs:
             terms.append((lse([rho * x for x in logs]) - np.log(len(logs))) / rho if rho else mean(logs))
     return -mean(terms)
 
@@ -341,12 +343,13 @@ def _aggregate(likelihood, mask, aggregation):
     ],
     coinciding=lambda k, n, d, t: np.log(k * (n - 1) + 1),
 )
-def poly_view(z, mask, temperature=0.1, aggregation="geometric", negatives_of="other", extra=()):
+def poly_view(z, mask, temperature=0.1, aggregation="geometric", negatives_of="other", extra=(), critic=None):
+    score = critic or (lambda u, v: u @ v / temperature)
+
     def likelihood(i, a, b):
-        p = z[a, i] @ z[b, i] / temperature
-        v = z[b, i] if negatives_of == "other" else z[a, i]
-        others = [z[g, j] for g, j in indices(mask) if j != i]
-        return p - lse([p, *against(v, others, extra, temperature)])
+        p, others = score(z[a, i], z[b, i]), [z[at] for at in indices(mask) if at[1] != i]
+        pairs = [(v, z[b, i]) if negatives_of == "other" else (z[a, i], v) for v in (*others, *extra)]
+        return p - lse([p, *itertools.starmap(score, pairs)])
 
     return _aggregate(likelihood, mask, aggregation)
 
@@ -364,20 +367,20 @@ def poly_siglip(z, mask, scale=10.0, bias=-10.0, aggregation="geometric"):
     return _aggregate(likelihood, mask, aggregation)
 
 
-def rest_of(z, mask, l, i):
+def rest_of(z, mask, l, i, rest=np.mean):
     others = z[mask[:, i] & (np.arange(len(z)) != l), i]
-    return others.mean(0) if len(others) else None
+    return rest(others, axis=0) if len(others) else None
 
 
 @reference(options=[{}, {"normalize_rest": False}], coinciding=lambda k, n, d, t: np.log(k * (n - 1) + 1))
-def sufficient_statistics(z, mask, temperature=0.1, normalize_rest=True, extra=()):
-    found = {(l, i): rest_of(z, mask, l, i) for l, i in indices(mask)}
+def sufficient_statistics(z, mask, temperature=0.1, normalize_rest=True, extra=(), critic=None, rest=np.mean):
+    score = critic or (lambda u, v: u @ v / temperature)
+    found = {(l, i): rest_of(z, mask, l, i, rest) for l, i in indices(mask)}
     q = {at: unit(r) if normalize_rest else r for at, r in found.items() if r is not None}
     terms = []
     for l, i in q:
-        p = z[l, i] @ q[l, i] / temperature
-        others = [q[m, j] for m, j in q if j != i]
-        terms.append(lse([p, *against(z[l, i], others, extra, temperature)]) - p)
+        p, others = score(z[l, i], q[l, i]), [q[m, j] for m, j in q if j != i]
+        terms.append(lse([p, *(score(z[l, i], v) for v in (*others, *extra))]) - p)
     return mean(terms)
 
 

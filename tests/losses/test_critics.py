@@ -16,30 +16,6 @@ from mvcl import losses
 POLY_VIEW = [functools.partial(losses.poly_view, negatives_of=of) for of in ("other", "anchor")]
 
 
-def by_loops(z, mask, extra, score, largest, negatives_of="other"):
-    """-mean of the largest log ℓ; where `largest` is of vectors, sufficient statistics with q their largest entries."""
-    terms, views = [], range(len(z))
-    q = {}
-    for a, i in brute_force.indices(mask):
-        others = [z[b, i] for b in views if b != a and mask[b, i]]
-        if others:
-            q[a, i] = np.max(others, axis=0)
-    for a, i in q:
-        if largest == "vectors":
-            positive, negatives = score(z[a, i], q[a, i]), [q[at] for at in q if at[1] != i]
-            negatives = [score(z[a, i], v) for v in (*negatives, *extra)]
-            terms.append(positive - brute_force.lse([positive, *negatives]))
-            continue
-        logs = []
-        for b in (b for b in views if b != a and mask[b, i]):
-            far = [*(z[at] for at in brute_force.indices(mask) if at[1] != i), *extra]
-            positive = score(z[a, i], z[b, i])
-            negatives = [score(v, z[b, i]) if negatives_of == "other" else score(z[a, i], v) for v in far]
-            logs.append(positive - brute_force.lse([positive, *negatives]))
-        terms.append(max(logs))
-    return -np.mean(terms)
-
-
 def check(total, by_hand, z, weights, mask):
     """Values are those by hand; on two devices, in blocks, gradients by embeddings and weights are those of one."""
     slopes = functools.partial(jax.value_and_grad, argnums=(0, 1), has_aux=True)
@@ -65,9 +41,13 @@ def test_a_bilinear_critic_and_a_maximum_on_two_devices(x64, rng):
         found = [f(z, mask=mask, **given, **options) for f in runs]
         return sum(found), found
 
-    units, score = brute_force.unit(z), lambda u, v: u @ weights @ v
-    kinds = [("logs", "other"), ("logs", "anchor"), ("vectors", "other")]
-    check(total, [by_loops(units, mask, extra, score, *kind) for kind in kinds], z, weights, mask)
+    units, given = brute_force.unit(z), {"critic": lambda u, v: u @ weights @ v, "extra": extra}
+    of_pairs = [
+        brute_force.poly_view(units, mask, aggregation=max, negatives_of=of, **given)
+        for of in ("other", "anchor")
+    ]
+    of_rest = brute_force.sufficient_statistics(units, mask, normalize_rest=False, rest=np.max, **given)
+    check(total, [*of_pairs, of_rest], z, weights, mask)
 
 
 @pytest.mark.exhaustive
