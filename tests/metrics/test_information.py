@@ -108,9 +108,8 @@ def measured(bits, seen, target):
     """Of views that are some of equally likely bits, and a target: the informations of each view, of all without it,
     and of all; and the tables of joint probabilities of each view and of the others."""
     laws = list(itertools.product((0, 1), repeat=bits))
-    columns = [[[law[place] for place in of] for law in laws] for of in seen] + [
-        [target(*law) for law in laws]
-    ]
+    columns = [[[law[place] for place in of] for law in laws] for of in seen]
+    columns.append([target(*law) for law in laws])
     codes = [np.unique(column, axis=0, return_inverse=True)[1].reshape(-1) for column in columns]
     joint = np.zeros([code.max() + 1 for code in codes])
     np.add.at(joint, tuple(codes), 1 / len(laws))
@@ -131,8 +130,12 @@ KNOWN = {  # number of bits, which ones each view has, target; unique, shared, s
     "all of these": (5, [[0, 1, 3], [0, 2, 4]], lambda a, b, c, x, y: (a, b, c, x ^ y), [1, 1], 1, 1),
     "three views, one of noise": (3, [[0], [1], [2]], lambda a, b, c: a ^ b, [0, 0, 0], 0, 1),
     "three views, a bit of each, one of all, one that only all tell": (
-        *(7, [[0, 1, 4], [0, 2, 5], [0, 3, 6]], lambda s, a, b, c, x, y, z: (s, a, b, c, x ^ y ^ z)),
-        *([1, 1, 1], 1, 1),
+        7,
+        [[0, 1, 4], [0, 2, 5], [0, 3, 6]],
+        lambda s, a, b, c, x, y, z: (s, a, b, c, x ^ y ^ z),
+        [1, 1, 1],
+        1,
+        1,
     ),
 }
 

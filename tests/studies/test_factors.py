@@ -18,9 +18,8 @@ FLIP = 0.1
 
 
 def test_no_two_views_tell_the_synergy_and_three_do():
-    joint = np.zeros(
-        (2, 2, 2, 2)
-    )  # of three parts and the synergy, over the fair bits and the flip behind them
+    # Of three parts and the synergy, over the fair bits and the flip behind them.
+    joint = np.zeros((2, 2, 2, 2))
     for a, b, t in itertools.product((-1, 1), repeat=3):
         parts = np.asarray(_factors.parts(*map(np.float32, (a, b, t)))).astype(int)
         joint[*(np.append(parts, t) > 0).astype(int)] += (FLIP if t < 0 else 1 - FLIP) / 4
