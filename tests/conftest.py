@@ -52,6 +52,6 @@ def compiled_programs() -> Iterator[None]:
     Every program has some. At the limit the compiler ends the process with a segmentation fault.
     """
     yield
-    if next(_TESTS) % 20 == 0 and _MAPS.exists() and len(_MAPS.read_bytes().splitlines()) > 30_000:
+    if next(_TESTS) % 5 == 0 and _MAPS.exists() and len(_MAPS.read_bytes().splitlines()) > 30_000:
         jax.clear_caches()
         gc.collect()
