@@ -1,15 +1,14 @@
 """Von Mises-Fisher distributions: their fit, their divergence, and the Bessel functions of both."""
 
 import math
-import operator
 from fractions import Fraction
 from functools import cache, partial
-from itertools import accumulate
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.typing import ArrayLike
 
 from mvcl import _checks, _numerics
@@ -201,20 +200,21 @@ def _ratio_over_x(nu: float, x: jax.Array) -> jax.Array:
 
 
 def _expansion(nu: float, m: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Σ_k p_k(s) r^k with r = 1/m, s = (ν/m)², and its derivatives by r and by s."""
-    c, count = _polynomials(), np.arange(_TERMS + 1)
-    by_r, by_s = np.roll(c * count[:, None], -1, axis=0), np.roll(c * count, -1, axis=1)
-    r, s = _powers(1 / m), _powers((nu / m) ** 2)
+    """Σ_k p_k(s) r^k with r = 1/m, s = (ν/m)², and its derivatives by r and by s.
 
-    def total(coefficients: np.ndarray) -> jax.Array:
-        rows = _numerics.inner("ki,i...->k...", jnp.asarray(coefficients, m.dtype), s)
-        return jnp.sum(rows * r, axis=0)
+    By Horner's rule in both, so that no array of terms is held.
+    """
+    r, s = 1 / m, (nu / m) ** 2
 
-    return total(c), total(by_r), total(by_s)
+    def add(sums: tuple[jax.Array, jax.Array, jax.Array], row: jax.Array) -> tuple[Any, None]:
+        total, by_r, by_s = sums
+        value = slope = jnp.zeros_like(s)
+        for c in row[::-1]:
+            value, slope = value * s + c, slope * s + value
+        return (total * r + value, by_r * r + total, by_s * r + slope), None
 
-
-def _powers(base: jax.Array) -> jax.Array:
-    return jnp.stack([*accumulate([base] * _TERMS, operator.mul, initial=jnp.ones_like(base))])
+    zero = jnp.zeros_like(r)
+    return lax.scan(add, (zero, zero, zero), jnp.asarray(_polynomials()[::-1], m.dtype))[0]
 
 
 @cache
