@@ -107,7 +107,9 @@ def _tables(content: dict[str, Any]) -> list[str]:
         table = [[*rest, *(line.get(heading, "") for heading in head)] for rest, line in lines.items()]
         for row, known in content["baselines"].items():
             of = {heading(m): f"{known[m['name']]:.{m['digits']}f}" for m in measures if m["name"] in known}
-            values = [*of.values()] * len(head) if column else [of.get(h, "") for h in head]
+            one = "".join(of.values())  # in all columns with values, which are levels
+            every = {h: one * any(line.get(h) for line in lines.values()) for h in head} if column else of
+            values = [every.get(h, "") for h in head]
             if any(values) or column is None:
                 table.append([row, *[""] * (len(factors) - 1), *values])
         text = _markdown([*factors, *head], table, len(factors))
