@@ -68,9 +68,9 @@ def small(seeds: int = SEEDS) -> Study:
     about = f"""{_ABOUT}
 
 {_gaussian.SMALL}, three batches for each network's numbers in place of four, M up to 8. The loss gained in the last
-third has a standard error of 0.003 to 0.006 nats, from the 10 logged losses of each ninth; values below 0 are that
+third has a standard error of 0.002 to 0.003 nats, from the 10 logged losses of each ninth; values below 0 are that
 noise."""
-    cost = "2 CPU cores, 3.2 hours, estimated from 57 minutes for 6 networks"
+    cost = "one process on 2 CPU cores that did other work too, 1.5 hours"
     return _study((2, 3, 4, 8), about, cost, networks=seeds, **_gaussian.SHORT)
 
 
