@@ -81,6 +81,7 @@ class Running:
             20 * config.examples, 10, data.ExampleSpec(((pixels, pixels, 3),))
         )
         self.program = training.build(config, outline)
+        self.values: Any = None  # of the last step
         self.shapes = _cost.abstract_batch(self.program, config, outline)
         self.model = functools.partial(_memory.Model, config, outline, jax.default_backend())
 
@@ -124,7 +125,7 @@ def of_steps(found: Record, size: str, encoder: str, views: int, policy: str) ->
         objective=losses.nt_xent,
         train=training.Train(steps=10**6, batch_size=views // 2),
     )
-    run: Any = Running(studies.changed(config, {"train.remat": policy}), crops.image_size)
+    run = Running(studies.changed(config, {"train.remat": policy}), crops.image_size)
     found |= {"needed_flops": Running(config, crops.image_size).flops(), "flops": run.flops()}
     found["bytes"] = run.compile()
     run.warm_up()
@@ -135,7 +136,8 @@ def of_steps(found: Record, size: str, encoder: str, views: int, policy: str) ->
     programs = {"step": harness.repeated(run.step), "product": harness.repeated(product)}
     seconds = harness.turns(programs, ROUNDS[size], least=_TURN)
     over = harness.ratio(seconds["product"], seconds["step"])
-    median, speed = statistics.median(seconds["step"]), _session.full_speed(run)
+    median = statistics.median(seconds["step"])
+    speed = _session.full_speed(run.config, run.outline, run.program.mesh)
     found |= {"ms": 1e3 * median, "views_per_second": views / median}
     if found["needed_flops"]:
         found["of_product"] = found["needed_flops"] / (2 * m**3) * over["median"]

@@ -17,6 +17,7 @@ import numpy as np
 
 from mvcl import _buckets, _files, _progress, data, metrics
 from mvcl.training import _evaluate, _folder
+from mvcl.training._config import Config
 from mvcl.training._evaluate import Table
 from mvcl.training._folder import Checkpoints
 from mvcl.training._processes import Interrupted, Stop
@@ -81,9 +82,9 @@ class Clock:
         _files.write_whole(self._file, json.dumps(rounded) + "\n")
 
 
-def full_speed(run: Run) -> float | None:
+def full_speed(config: Config, outline: data.Outline, mesh: jax.sharding.Mesh) -> float | None:
     """Steps per second at the peak FLOP/s of all devices; None if it is unknown."""
-    train, mesh = run.config.train, run.program.mesh
+    train = config.train
     device, tflops = mesh.devices.flat[0], train.peak_tflops
     if tflops is None and train.precision != "float32":
         known = [name for name in _PEAK_TFLOPS if device.device_kind.startswith(name)]
@@ -93,8 +94,8 @@ def full_speed(run: Run) -> float | None:
     from mvcl.training import _memory
 
     train = dataclasses.replace(train, remat="none", microbatch=None)  # computing again is no use of a device
-    config = dataclasses.replace(run.config, train=train)
-    return tflops * 1e12 / _memory.Model(config, run.outline, device.platform).on(mesh.size).flops
+    config = dataclasses.replace(config, train=train)
+    return tflops * 1e12 / _memory.Model(config, outline, device.platform).on(mesh.size).flops
 
 
 class Log:
@@ -109,7 +110,7 @@ class Log:
 
         self._workdir, self._clock, self._steps = workdir, clock, run.program.steps
         self._views = run.config.examples * run.config.views.k  # of a step
-        self._full_speed = full_speed(run)  # steps per second
+        self._full_speed = full_speed(run.config, run.outline, run.program.mesh)  # steps per second
         self._folder, rows = workdir, workdir / _folder.LOG
         self._remote = tempfile.TemporaryDirectory(prefix="mvcl_") if _buckets.is_remote(workdir) else None
         if self._remote is not None:

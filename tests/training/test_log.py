@@ -63,13 +63,11 @@ def test_peak_is_that_of_the_longest_name(monkeypatch, kind, tflops):
     memory = SimpleNamespace(flops=1e12)
     monkeypatch.setattr(_memory, "Model", lambda *of: SimpleNamespace(on=lambda devices: memory))
     devices = np.array([SimpleNamespace(device_kind=kind, platform="gpu")])
-    program = SimpleNamespace(mesh=SimpleNamespace(devices=devices, size=1))
-    run = SimpleNamespace(config=training.Config(), program=program, outline=None)
-    assert _session.full_speed(run) == tflops
+    mesh = SimpleNamespace(devices=devices, size=1)
+    assert _session.full_speed(training.Config(), None, mesh) == tflops
     devices[0].device_kind = "cpu"
-    assert _session.full_speed(run) is None
-    run.config = dataclasses.replace(run.config, train=training.Train(peak_tflops=2.0))
-    assert _session.full_speed(run) == 2
+    assert _session.full_speed(training.Config(), None, mesh) is None
+    assert _session.full_speed(training.Config(train=training.Train(peak_tflops=2.0)), None, mesh) == 2
 
 
 def test_full_speed_counts_the_products_of_a_step_once():
@@ -82,15 +80,19 @@ def test_full_speed_counts_the_products_of_a_step_once():
     flops = 2 * 128 * (2 * 512 * 2048 + 3 * 2048 * 8)
     for options in ({}, {"microbatch": 16}):
         of = dataclasses.replace(config, train=dataclasses.replace(train, **options))
-        speed = _session.full_speed(training.prepare(of))
-        assert speed == pytest.approx(1e6 / flops, rel=0.05)  # and the loss
+        assert full_speed(of) == pytest.approx(1e6 / flops, rel=0.05)  # and the loss
     plain = dataclasses.replace(config, train=training.Train(batch_size=64))
-    assert _session.full_speed(training.prepare(plain)) is None
+    assert full_speed(plain) is None
+
+
+def full_speed(config):
+    run = training.prepare(config)
+    return _session.full_speed(run.config, run.outline, run.program.mesh)
 
 
 def opened(tmp_path, mine, step=0, full_speed=None):
     config = SimpleNamespace(examples=10, views=SimpleNamespace(k=4))
-    run = SimpleNamespace(config=config, program=SimpleNamespace(steps=100), outline=None)
+    run = SimpleNamespace(config=config, program=SimpleNamespace(steps=100, mesh=None), outline=None)
     with mock.patch.object(_session, "full_speed", return_value=full_speed):
         return _session.Log(tmp_path, mine, run, step)
 
