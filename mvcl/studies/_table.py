@@ -255,7 +255,7 @@ def write(content: dict[str, Any], folder: Path, stem: str) -> Path:
 
 
 def rows(content: dict[str, Any]) -> str:
-    """CSV of every seed: the factors, the seed, its state, the measures."""
+    """CSV of every seed: the factors, the seed, its state, the measures, "NAME, measured" beside a factor NAME."""
     names = [measure["name"] for measure in content["measures"]]
     lines = [
         # a further network of a run has no state of its own
@@ -264,7 +264,9 @@ def rows(content: dict[str, Any]) -> str:
         for seed in sorted({*cell["status"], *cell["seeds"]}, key=int)
         for of in [cell["seeds"].get(seed, {})]
     ]
-    frame = pd.DataFrame(lines, columns=[*content["factors"], "seed", "state", *names], dtype=object)
+    factors = content["factors"]
+    measured = [f"{name}, measured" if name in factors else name for name in names]
+    frame = pd.DataFrame(lines, columns=[*factors, "seed", "state", *measured], dtype=object)
     return frame.to_csv(index=False, lineterminator="\n")
 
 
