@@ -7,7 +7,7 @@ of each paper hold.
 """
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,9 @@ This page is made by `python -m docs.published`.
 
 PAPERS = {"koromilas": "Koromilas 2025", "shidani": "Shidani 2024", "piran": "Piran 2024", "xu": "Xu 2023"}
 PAPERS |= {"jeon": "Jeon 2025"}
-ANSWERS = ("holds", "does not hold", "equal within the margin", "cannot tell", "not run")
+OURS = "ours"  # so begins the source of a claim of our own
+UNTOLD = ("not run", "not trained")  # in the reason of a claim that cannot be told; else it has too few seeds
+ANSWERS = ("holds", "does not hold", "equal within the margin", "too few seeds", *reversed(UNTOLD))
 
 
 def published() -> dict[str, dict[str, Any]]:
@@ -51,23 +53,32 @@ def page() -> str:
 
 
 def _papers(found: dict[str, dict[str, Any]]) -> str:
-    """A line for each paper, and one for our studies."""
+    """A line for each paper, and one for the claims and studies of our own."""
     lines = [
         "| | " + " | ".join(ANSWERS) + " | published pages |",
         f"| --- |{' ---: |' * (len(ANSWERS) + 1)}",
     ]
-    for prefix, paper in [*PAPERS.items(), ("", "ours")]:
-        of_paper = [of for of in found.values() if (of["name"].split("_")[0] in PAPERS) == bool(prefix)]
-        of_paper = [of for of in of_paper if of["name"].startswith(prefix)]
-        counts = Counter(_answer(claim) for of in of_paper for claim in of["claims"])
-        lines.append(f"| {paper} | {' | '.join(str(counts[of]) for of in ANSWERS)} | {len(of_paper)} |")
-    return "\n".join(["Claims of each paper's studies, on the published pages:", "", *lines])
+    pages, counts = Counter[str](), defaultdict[str, Counter[str]](Counter)
+    for of in found.values():
+        paper = PAPERS.get(of["name"].split("_")[0], OURS)
+        pages[paper] += 1
+        for claim in of["claims"]:
+            counts[OURS if claim["source"].startswith(OURS) else paper][_answer(claim)] += 1
+    for paper in (*PAPERS.values(), OURS):
+        lines.append(f"| {paper} | {' | '.join(str(counts[paper][of]) for of in ANSWERS)} | {pages[paper]} |")
+    text = (
+        "Claims on the published pages, of each paper and of our own (of our studies, and those with the source ours "
+        "in a paper's). One that is judged by two measures counts twice. With too few seeds, or where networks are not "
+        "trained, a claim cannot be told."
+    )
+    return "\n".join([text, "", *lines])
 
 
 def _answer(claim: dict[str, Any]) -> str:
-    """That of the page, where a claim of which a cell is missing cannot be told yet, or "not run"."""
-    missing = claim["answer"] == "cannot tell" and "not run" in claim["reason"]
-    return "not run" if missing else claim["answer"]
+    """One of `ANSWERS`: that of the page, or why it cannot be told."""
+    if claim["answer"] in ANSWERS:
+        return str(claim["answer"])
+    return next((why for why in UNTOLD if why in claim["reason"]), "too few seeds")
 
 
 def judged(content: dict[str, Any]) -> dict[str, Any]:
@@ -98,19 +109,17 @@ def _finished(known: dict[str, Any]) -> str:
 
 def _claims(found: dict[str, dict[str, Any]]) -> str:
     rows = [
-        f"| {claim['text']} | {claim['source']} | [{name}]({name}.md) | {_answer(claim)} |"
+        f"| {claim['text']} | {claim['source']} | {claim['measure']} | [{name}]({name}.md) | {_answer(claim)} |"
         for name, known in found.items()
         for claim in known["claims"]
     ]
-    counts = Counter(_answer(claim) for known in found.values() for claim in known["claims"])
-    total = ", ".join(f"{count} {answer}" for answer, count in sorted(counts.items()))
     text = (
         "## Claims\n\n"
         "What the papers say, on data and networks that are not theirs: an answer here is about the study at its small "
-        "scale, whose page has the numbers and the rule. Claims with the source ours are hypotheses of our own. "
-        f"{total or 'None was run'}.\n"
+        "scale, whose page has the numbers and the rule. Claims with the source ours are hypotheses of our own.\n"
     )
-    return "\n".join([text, "| claim | source | study | here |", "| --- | --- | --- | --- |", *rows, ""])
+    head = ["| claim | source | measure | study | here |", "| --- | --- | --- | --- | --- |"]
+    return "\n".join([text, *head, *rows, ""])
 
 
 def main() -> None:

@@ -193,8 +193,9 @@ def study(arguments: list[str]) -> int:
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     start()
     if options.dry_run:
-        print(studies.overview(opened, folder, options))
-        return 0
+        text, absent = studies.overview(opened, folder, options)
+        print(text)
+        return int(absent > 0)
     if options.worker:
         return int(studies.run(opened.study, folder, again=options.again, only=options.only) > 0)
     page, unfinished = studies.run_study(opened, folder, options)

@@ -5,7 +5,17 @@ from typing import TYPE_CHECKING
 from mvcl import _lazy
 
 if TYPE_CHECKING:
-    from mvcl.studies._claims import Above, Claim, Trend, Verdict, Within, difference
+    from mvcl.studies._claims import (
+        ANSWERS,
+        OPEN,
+        Above,
+        Claim,
+        Trend,
+        Verdict,
+        Within,
+        difference,
+        enough_seeds,
+    )
     from mvcl.studies._grid import (
         SEEDS,
         Baseline,

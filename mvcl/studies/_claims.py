@@ -15,8 +15,11 @@ from mvcl.studies._grid import Baseline, Cell, Factors, Found, Study, partner, s
 
 _SHOWN = 4  # comparisons of a claim in its reason
 _MOST_SEEDS = 10_000
-HOLDS, EQUAL, OPEN, REFUTED = "holds", "equal within the margin", "cannot tell", "does not hold"
-_ANSWERS = (REFUTED, OPEN, EQUAL, HOLDS)
+HOLDS, EQUAL, REFUTED = "holds", "equal within the margin", "does not hold"
+OPEN = "cannot tell"
+"""The answer to a claim that what was measured does not decide."""
+ANSWERS = (REFUTED, OPEN, EQUAL, HOLDS)
+"""Answers to a claim, the worst first."""
 
 # One cell is compared by its values, two by their difference, four by the difference of their gains.
 Compared = tuple[Cell, ...]
@@ -75,12 +78,12 @@ class Claim(abc.ABC):
         """The answer from what was measured, the worst of the comparisons'; the reason has the `_SHOWN` worst."""
         about = self.about(found.study)
         judged = [self._judged(found, group) for group in about]
-        answer = min((of.answer for of in judged), key=_ANSWERS.index)
+        answer = min((of.answer for of in judged), key=ANSWERS.index)
         if len(judged) > _SHOWN:
-            judged.sort(key=lambda of: _ANSWERS.index(of.answer))
+            judged.sort(key=lambda of: ANSWERS.index(of.answer))
         reasons, rest = [of.reason for of in judged[:_SHOWN]], [of.answer for of in judged[_SHOWN:]]
         if rest:
-            counts = ", ".join(f"{rest.count(one)} {one}" for one in _ANSWERS if one in rest)
+            counts = ", ".join(f"{rest.count(one)} {one}" for one in ANSWERS if one in rest)
             reasons.append(f"and {len(rest)} more: {counts}")
         half_width, seeds, lacking = (max(numbers) for numbers in zip(*(of[2:] for of in judged)))
         if answer == OPEN and all(of.lacking for of in judged if of.answer == OPEN):
@@ -94,17 +97,24 @@ class Claim(abc.ABC):
         study, margin = found.study, found.study.margin(self.measure) or 0.0
         intervals = [interval(_values(found, cells, self.measure), study.level) for cells in group]
         answers = [self._answer(margin, of) for of in intervals]
-        answer = min(answers, key=_ANSWERS.index)
+        answer = min(answers, key=ANSWERS.index)
         complete = all(of.seeds for of in intervals)
         if answers[0] == HOLDS and answer != REFUTED and complete:  # steps may be open
             answer = HOLDS
         digits = max([2, *(m.digits for m in study.measures if m.name == self.measure)])
         reason = f"{named(*group[0])}: {_text(intervals[0], digits)}"
+        decides = answers.index(answer)
+        if decides and intervals[decides].seeds:
+            reason += f", a step's {named(*group[decides])}: {_text(intervals[decides], digits)}"
         if intervals[0].seeds and not complete:
             reason += ", a step not run"
         if untrained := _not_trained(found, group, self.measure):
             return Verdict(OPEN, f"{reason}, not trained: {'; '.join(untrained)}")
-        if margin and answer in (HOLDS, REFUTED) and max(-intervals[0].low, intervals[0].high) <= margin:
+        if (
+            margin
+            and answer in (HOLDS, REFUTED)
+            and max(-intervals[decides].low, intervals[decides].high) <= margin
+        ):
             reason += f", less than {margin:g}"
         half_width, seeds, lacking = 0.0, 0, 0
         for cells, of, one in zip(group, intervals, answers):
@@ -113,9 +123,11 @@ class Claim(abc.ABC):
                 continue
             half_width = max(half_width, (of.high - of.low) / 2)
             if margin:
-                seeds = max(seeds, _enough(values, study.level, lambda of: of.high - of.low <= 2 * margin))
+                seeds = max(
+                    seeds, enough_seeds(values, study.level, lambda of: of.high - of.low <= 2 * margin)
+                )
             if answer == one == OPEN and (cells is group[0] or answers[0] != OPEN):
-                decided = _enough(values, study.level, lambda of: self._answer(margin, of) != OPEN)
+                decided = enough_seeds(values, study.level, lambda of: self._answer(margin, of) != OPEN)
                 lacking = max(lacking, decided)
         return Verdict(answer, reason, half_width, seeds, lacking)
 
@@ -211,8 +223,8 @@ class Within(Claim):
         return -1 if of.high < self.low or of.low > self.high else 0
 
 
-def _enough(values: Sequence[float], level: float, does: Callable[[Interval], bool]) -> int:
-    """The least number of seeds whose interval does, if mean and deviation stay; `_MOST_SEEDS + 1`: more.
+def enough_seeds(values: Sequence[float], level: float, does: Callable[[Interval], bool]) -> int:
+    """The least number of seeds whose interval at this level does, if mean and deviation stay; 10,001: more.
 
     What an interval does, a narrower one of the same mean must do.
     """

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
@@ -227,17 +227,32 @@ class Options:
     """Run cells and write no page: what --jobs and --slurm start."""
 
 
-def overview(opened: Opened, folder: Path, options: Options) -> str:
+def _absent(places: Iterable[Place]) -> tuple[list[str], bool]:
+    """Why data of the places cannot be opened here, and whether that is so of all data."""
+    configs = {place: config for place in places if (config := getattr(place.cell.task, "config", None))}
+    sources = {json.dumps(place.task["config"]["data"]): config.data for place, config in configs.items()}
+    absent = [why for source in sources.values() if (why := training.absent(source))]
+    return list(dict.fromkeys(absent)), len(absent) == len(sources) > 0
+
+
+def check_data(study: Study, folder: Path, options: Options) -> None:
+    """Raise `ValueError` if runs are left and none of their data can be opened; without some the others run."""
+    why, every = _absent(_left(study, folder, options.again, options.only))
+    if every:
+        raise ValueError("; ".join(why))
+
+
+def overview(opened: Opened, folder: Path, options: Options) -> tuple[str, int]:
     """The runs of a study by state, one in a line, with what the finished ones measured, and the reasons of those that
-    are stale or failed; below them a line for each data set that cannot be opened here, and the hours of the runs left.
+    are stale or failed; below them the hours of the runs left and a line for each data set that cannot be opened here.
+
+    Also the number of these data sets.
     """
     lines, counts = [], collections.Counter[str]()
-    sources: dict[str, Any] = {}
+    every = places(opened.study, folder, options.only)
     # Of the finished runs of each cell: of a core (False), and with an accelerator (True).
     kinds: dict[bool, dict[str, list[float]]] = {False: {}, True: {}}
-    for place in places(opened.study, folder, options.only):
-        if config := getattr(place.cell.task, "config", None):
-            sources[json.dumps(place.task["config"]["data"])] = config.data
+    for place in every:
         state, record, reasons = look(place)
         told = "; ".join(reasons[:3]) or _measured(opened.study, record)
         lines.append(f"{state:8}  {place.name}" + (f": {told}" if told else ""))
@@ -247,10 +262,10 @@ def overview(opened: Opened, folder: Path, options: Options) -> str:
             of_cell = kinds[device].setdefault(place.cell.name, [])
             of_cell.append(record["seconds"] * (1 if device else record["cores"]))
     total = ", ".join(f"{count} {state}" for state, count in counts.items())
-    absent = dict.fromkeys(f"data absent: {why}" for of in sources.values() if (why := training.absent(of)))
+    absent, _ = _absent(every)
     left = [place.cell.name for place in _left(opened.study, folder, options.again, options.only)]
-    every = len(opened.study.cells) * opened.study.seeds
-    cost = f"all {every} runs: {opened.study.cost}; {len(left)} left, none finished"
+    whole = len(opened.study.cells) * opened.study.seeds
+    cost = f"all {whole} runs: {opened.study.cost}; {len(left)} left, none finished"
     seconds = max(
         kinds.values(), key=lambda cells: sum(map(len, cells.values()))
     )  # of the kind with more runs
@@ -258,7 +273,8 @@ def overview(opened: Opened, folder: Path, options: Options) -> str:
         hours = sum(float(np.mean(seconds.get(name, known))) for name in left) / 3600
         where, hours = ("one such machine", hours) if seconds is kinds[True] else ("2 cores", hours / 2)
         cost = f"{hours:.2g} hours on {where} for the {len(left)} runs left, by {len(known)} finished"
-    return "\n".join([*lines, "", f"{len(lines)} runs: {total}", f"cost: {cost}", *absent])
+    ends = [f"{len(lines)} runs: {total}", f"cost: {cost}", *(f"data absent: {why}" for why in absent)]
+    return "\n".join([*lines, "", *ends]), len(absent)
 
 
 def _measured(study: Study, record: Mapping[str, Any]) -> str:

@@ -41,8 +41,11 @@ _COPIED = ("about", "unequal", "cost", "seeds", "columns", "along", "reference")
 def run_study(opened: Opened, folder: Path, options: _run.Options) -> tuple[Path, int]:
     """Run what is missing or has failed, and write the page; after an interruption too, of what there is.
 
-    Returns the page, and the number of the runs asked for that failed or are missing.
+    Returns the page, and the number of the runs asked for that failed or are missing. `ValueError` if none of the data
+    that are needed here can be opened.
     """
+    if options.slurm is None:  # whose machines may see other disks
+        _run.check_data(opened.study, folder, options)
     try:
         if options.slurm is not None or options.jobs > 1:
             _run.in_processes(opened, folder, options)

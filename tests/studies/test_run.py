@@ -109,7 +109,7 @@ def test_a_changed_config_is_stale_until_asked_for(tmp_path, work):
     new = study(tmp_path, cells=(Cell({"value": 1.0}, changed), old.cells[1]))
     assert studies.run(new, work) == 0
     assert len(calls(tmp_path)) == 6
-    text = studies.overview(studies.Opened("counted", "small", new, ()), work, studies.Options())
+    text, _ = studies.overview(studies.Opened("counted", "small", new, ()), work, studies.Options())
     assert "stale     value 1.0, seed 0: networks was 1 and is 2" in text
     assert "6 runs: 3 stale, 3 finished" in text
     page = studies.page(numbers(new, work), "x.svg")
