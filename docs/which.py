@@ -52,13 +52,15 @@ and the steps of all others.
 """
 _SHORT = """## In short
 
-For each kind of views the objective that keeps most of what you need, its R², and that of `{pairs}`; "or N more" are
-not told apart from it, and keep it too. Where the best is not told apart from `{pairs}`, or is less than {margin}
-above it, the cell says `{pairs}`: it is simpler. An autoencoder of each view is named where it was run and keeps
-{margin} more than the best objective.
+For each kind of views the objective that keeps most of what you need, with its option and its R², and that of
+`{pairs}`; "or N more" are not told apart from it, and keep it too. Where the best is not told apart from `{pairs}`, or
+is less than {margin} above it, the cell says `{pairs}`: it is simpler. An autoencoder of each view is named where it
+was run and keeps {margin} more than the best objective, by an interval at 95% for this difference alone. The last
+number of a cell is what untrained encoders have: where an objective is hardly above it, training by it is no way to
+that information, and where one is below it, training loses it.
 
-| views | what all share | what one view alone has | what no two views tell and three do |
-| --- | --- | --- | --- |
+| views | networks | what all share | what one view alone has | what no two views tell and three do |
+| --- | ---: | --- | --- | --- |
 """
 
 
@@ -175,6 +177,7 @@ def page(contents: dict[str, dict[str, Any]]) -> str:
             parts += ["", *_table(content, views), ""]
     rows = [
         f"| {_heading(views)}{f' ({len(absent)} not run)' if absent else ''} | "
+        + f"{len(_line(content, views)['untrained']['seeds'])} | "
         + " | ".join(_advice(content, views, m) for m in ("shared", "unique", "synergy"))
         + " |"
         for content in contents.values()
@@ -215,15 +218,20 @@ def _table(content: dict[str, Any], views: str) -> list[str]:
     lines = ["| objective | n | tuned | " + " | ".join(shown) + " |"]
     lines.append("| --- | ---: | --- |" + " ---: |" * len(shown))
     for name, cell in cells.items():
-        means = {option: cell["intervals"].get(option, {}).get("mean") for option in TUNED}
-        tuned = ", ".join(f"{option} {mean:g}" for option, mean in means.items() if mean is not None)
         values = " | ".join(_value(cell["intervals"][m]) for m in shown)
-        lines.append(f"| {name} | {cell.get('instances') or ''} | {tuned} | {values} |")
+        lines.append(f"| {name} | {cell.get('instances') or ''} | {_tuned(cell)} | {values} |")
     return lines
 
 
+def _tuned(cell: dict[str, Any]) -> str:
+    """The options that were chosen for a cell."""
+    means = {option: cell["intervals"].get(option, {}).get("mean") for option in TUNED}
+    return ", ".join(f"{option} {mean:g}" for option, mean in means.items() if mean is not None)
+
+
 def _advice(content: dict[str, Any], views: str, measure: str) -> str:
-    """A cell of the last table: the best objective that keeps it, InfoNCE of pairs, an autoencoder that keeps more."""
+    """A cell of the last table: the best objective that keeps it, InfoNCE of pairs, an autoencoder that keeps more, and
+    the untrained encoders."""
     cells, near = _line(content, views), leading(content, views, measure)
     if not near:
         return ""
@@ -234,19 +242,24 @@ def _advice(content: dict[str, Any], views: str, measure: str) -> str:
     count = sum(learned(content, views).values())
     near = [cell for cell in near if gap(cell, cells["untrained"], measure, count).low > 0]
     best, pairs = max(near, key=mean, default=None), cells.get(PAIRS)
-    beside = [f"`{PAIRS}` {mean(pairs):.2f}"] if pairs else []  # it may not have been run
+
+    def said(cell: dict[str, Any]) -> str:
+        option = _tuned(cell)
+        return f"`{cell['factors']['objective']}`{f' ({option})' if option else ''} {mean(cell):.2f}"
+
+    beside = [said(pairs)] if pairs else []  # it may not have been run
     if best is None:
         told = ["none keeps it"]
     elif pairs and (pairs in near or mean(best) < mean(pairs) + MARGIN):
         best, told = pairs, beside
     else:
         more = f" or {len(near) - 1} more" if len(near) > 1 else ""
-        told = [f"`{best['factors']['objective']}` {mean(best):.2f}{more}", *beside]
+        told = [f"{said(best)}{more}", *beside]
     if other := cells.get("autoencoder"):
         than = best or cells["untrained"]
         if mean(other) > mean(than) + MARGIN and gap(other, than, measure).low > 0:
             told.append(f"autoencoder {mean(other):.2f}")
-    return "; ".join(told)
+    return "; ".join([*told, f"untrained {mean(cells['untrained']):.2f}"])
 
 
 def _value(of: dict[str, Any]) -> str:
