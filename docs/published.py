@@ -27,8 +27,9 @@ mvcl study koromilas_table2 --scale paper --jobs 6 --slurm='--gpus 1 --time 240'
 ```
 
 `paper` has the paper's settings and data, `small` something that two cores train in hours, `smoke` seconds of random
-data. A second call goes on with what is missing; a cell whose config or study file has changed since is shown as stale,
-and `--again` runs it again. `cells/CELL/SEED` beside a page is an ordinary run folder for `mvcl report`.
+data. Run time is the sum over all runs, of processes that each had one core or two. A second call goes on with what is
+missing; a cell whose config or study file has changed since is shown as stale, and `--again` runs it again.
+`cells/CELL/SEED` beside a page is an ordinary run folder for `mvcl report`.
 
 This page is made by `python -m docs.published`.
 """

@@ -167,6 +167,7 @@ def test_slurm_jobs_share_the_cells(study, tmp_path, monkeypatch):
         ("FILE --dry-run --only m=1", "FACTOR=LEVEL,... of the factors n; got 'm=1'"),
         ("FILE --only n=1,n=11", "--only n is one of 0; 1; 2; 3; 4; 5; 6; 7; 8; 9; got '11'"),
         ("control_m3g", "control_m3g has several scales; give --scale small or smoke"),
+        ("koromilas_table2 --scale small --data none.npz", "data.path must be an .npz file, got "),
         ("koromilas_table2 --dry-run", "has several scales; give --scale paper or small or smoke"),
     ],
 )
@@ -191,6 +192,8 @@ def test_a_dry_run_lists_the_runs_and_help_the_options_of_the_scale(study, tmp_p
     monkeypatch.chdir(tmp_path)  # cells of the same data are the same, however they were named
     assert cli.main(["study", str(study), *options, "--data", "there.npz"]) == 0
     assert f"those of {tmp_path.resolve() / 'there.npz'}" in capsys.readouterr().out
+    assert cli.main(["study", "koromilas_table2", "--scale", "small", "--data", "none.npz", "--dry-run"]) == 1
+    assert capsys.readouterr().out.count("data absent: ") == 1
     with pytest.raises(SystemExit):
         cli.main(["study", str(study), "--help"])
     text = capsys.readouterr().out

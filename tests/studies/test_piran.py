@@ -42,7 +42,9 @@ def test_mean_rank_by_hand():
     assert (answer, reason) == ("holds", "M 1.25, N 1.75; M - N -0.50 ± 0.00, seeds: 2")
     values["O", "x"] = [(0.95, 0.95), (0.95, math.nan)]
     values["O", "y"] = [(0.95, 0.5), (0.5, 0.95)]
-    assert rank().judge(found_of(values)).answer != "holds"
+    verdict = rank().judge(found_of(values))  # with each of the other methods
+    assert (verdict.answer, len(rank().about(found_of(values).study))) == ("cannot tell", 2)
+    assert f"too few seeds: {verdict.lacking} would decide" in verdict.reason
     assert rank(than=("N",)).judge(found_of(values)).answer == "holds"  # O is not ranked
     ranks = rank().ranks(found_of(values))
     assert ranks["N"][0] == pytest.approx((3 + 3 + 3 + 1.5) / 4)  # O and N are equal once

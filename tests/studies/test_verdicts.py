@@ -207,6 +207,8 @@ def test_trend(at_2, at_4, at_8, rises, falls):
         verdict = judged(claim, LINE, values)
         assert verdict.answer == answer
         assert verdict.reason.startswith(f"k 8 - k 2 (f a): {at_8 - at_2:+d}.0")
+        by_step = answer == REFUTED and (at_8 >= at_2 if up else at_8 <= at_2)
+        assert ("a step's k " in verdict.reason) == by_step
 
 
 def test_a_trend_with_a_step_that_was_not_run_is_open():
