@@ -35,16 +35,19 @@ def point(alignment, energy, negatives, **options):
 
 @pytest.mark.parametrize("alignment", some(ALIGNMENTS, fast=["pair"]))
 @pytest.mark.parametrize("kernel", [None, cauchy])
-def test_every_combination_where_views_are_missing_and_with_a_queue(x64, rng, alignment, kernel):
-    z, extra = rng.normal(size=(3, 6, 3)), brute_force.unit(rng.normal(size=(2, 3)))
-    mask = cases.some_missing(rng, z.shape[:2])
+@pytest.mark.parametrize("plain", [False, True])
+def test_every_combination(x64, rng, alignment, kernel, plain):
+    """Where views are missing and with a queue; plain, without both, where the energy has a weight."""
+    z, extra = rng.normal(size=(4 if plain else 3, 6, 3)), brute_force.unit(rng.normal(size=(2, 3)))
+    mask = np.ones(z.shape[:2], bool) if plain else cases.some_missing(rng, z.shape[:2])
+    given = {"energy_weight": 0.5} if plain else {"mask": mask, "extra_negatives": extra}
+    given |= {} if kernel is None else {"kernel": kernel}
     options = [(alignment, *rest) for rest in itertools.product(ENERGIES, NEGATIVES)]
-    given = {} if kernel is None else {"kernel": kernel}
-    several = [point(*o, mask=mask, extra_negatives=extra, **given) for o in options]
+    several = [point(*o, **given) for o in options]
     found = jax.jit(lambda z: [loss(z) for loss in several])(np.where(mask[:, :, None], z, np.nan))
-    names = ("alignment", "energy", "negatives")
-    loops = functools.partial(brute_force.multi_view_contrast, mask=mask, kernel=kernel, extra=extra)
-    units = brute_force.unit(np.where(mask[:, :, None], z, 0))
+    of_loops = {"energy_weight": 0.5} if plain else {"extra": extra}
+    loops = functools.partial(brute_force.multi_view_contrast, mask=mask, kernel=kernel, **of_loops)
+    units, names = brute_force.unit(np.where(mask[:, :, None], z, 0)), ("alignment", "energy", "negatives")
     np.testing.assert_allclose(found, [loops(units, **dict(zip(names, o))) for o in options], rtol=1e-12)
 
 
@@ -58,14 +61,15 @@ PAIRS_OF_DHEL = losses.all_pairs(losses.dhel), point("pair", "view", "within_vie
 
 
 def test_named_points(x64, rng):
-    """With a queue, where views are missing."""
+    """Value and gradient with a queue, where views are missing."""
     z = rng.normal(size=(4, 6, 3))
     given = {"temperature": 0.2, "extra_negatives": rng.normal(size=(2, 3))}
     missing = {"mask": cases.some_missing(rng, z.shape[:2])}
     runs = [functools.partial(loss, **given, **missing) for both in POINTS for loss in both]
     runs += [functools.partial(loss, **given) for loss in PAIRS_OF_DHEL]
-    found = np.asarray(cases.together(*runs)(z))
-    np.testing.assert_allclose(found[1::2], found[::2], rtol=1e-12)
+    found = cases.together(*map(jax.value_and_grad, runs))(z)
+    for expected, each in zip(found[::2], found[1::2]):
+        cases.close(each, expected)
 
 
 @pytest.mark.parametrize("options", some([{}, {"energy": "pair", "negatives": "all"}], fast=[{}]))
@@ -95,7 +99,7 @@ def test_a_kernel_may_have_an_infinite_slope_at_0(x64, rng, negatives):
     """A vector's distance to itself, which is left out, is 0."""
     z = jnp.asarray(rng.normal(size=(3, 4, 5)))
     loss = lambda z: CONTRAST(z, negatives=negatives, kernel=lambda x: jnp.exp(-jnp.sqrt(x)))  # noqa: E731
-    chex.assert_numerical_grads(loss, (z,), order=1)
+    chex.assert_numerical_grads(jax.jit(loss), (z,), order=1)
 
 
 def test_kernels_that_have_no_logarithm_raise():
