@@ -39,7 +39,8 @@ def test_the_page_says_what_was_compared_and_tuned_and_ends_with_what_to_use():
     lines = which.page({"which_objective": numbers}).splitlines()
     assert "| good | 128 | temperature 0.2 | 0.91 [0.89, 0.93] | 0.29 [0.27, 0.31] |" in lines
     assert "Not run: `later`." in lines
-    advice = f"| k = 2 (1 not run) | `good` 0.91; `{pairs}` 0.81 | none keeps it; autoencoder 0.89 |  |"
+    advice = f"| k = 2 (1 not run) | 3 | `good` (temperature 0.2) 0.91; `{pairs}` 0.81; untrained 0.51"
+    advice += " | none keeps it; autoencoder 0.89; untrained 0.49 |  |"
     assert lines[-1] == advice
 
 
@@ -49,12 +50,13 @@ def test_an_objective_that_is_hardly_better_than_pairs_is_not_recommended():
     for seed, of in numbers["cells"][2]["seeds"].items():  # the same difference for each network
         of |= {"shared": 0.905 + 0.01 * int(seed), "unique": 0.6 + 0.001 * int(seed)}
     advice = which.page({"which_objective": numbers}).splitlines()[-1]
-    assert advice.startswith(f"| k = 2 | `{pairs}` 0.90 | `good` ")
+    assert advice.startswith(f"| k = 2 | 3 | `{pairs}` 0.90; untrained 0.51 | `good` ")
 
 
 def test_the_last_table_is_written_before_pairs_have_run():
     numbers = content(untrained=(0.5, 0.5), good=(0.9, 0.6))
-    assert which.page({"which_objective": numbers}).endswith("| k = 2 | `good` 0.91 | `good` 0.59 |  |\n")
+    last = "| k = 2 | 3 | `good` 0.91; untrained 0.51 | `good` 0.59; untrained 0.49 |  |\n"
+    assert which.page({"which_objective": numbers}).endswith(last)
 
 
 def test_the_maps_are_drawn_from_the_published_numbers(tmp_path):
