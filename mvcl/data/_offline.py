@@ -112,9 +112,7 @@ class Synthetic:
             side = -(-(self.image_size + beyond) // 4)
             coarse = self._signal(rng, label, (4, 4, self.channels), domain)
             pixels = np.empty((n, 4 * side, 4 * side, self.channels), np.uint8)
-            for image, blocks in zip(
-                pixels, coarse
-            ):  # one by one: as numbers they take eight times the memory
+            for image, blocks in zip(pixels, coarse):  # all at once take eight times the memory
                 whole = blocks.repeat(side, axis=0).repeat(side, axis=1)
                 image[:] = np.clip(128 + 48 * (whole + rng.normal(scale=0.25, size=whole.shape)), 0, 255)
             more = self.image_size + rng.integers(beyond + 1, size=(n, 2))

@@ -110,11 +110,8 @@ class Claim(abc.ABC):
             reason += ", a step not run"
         if untrained := _not_trained(found, group, self.measure):
             return Verdict(OPEN, f"{reason}, not trained: {'; '.join(untrained)}")
-        if (
-            margin
-            and answer in (HOLDS, REFUTED)
-            and max(-intervals[decides].low, intervals[decides].high) <= margin
-        ):
+        of = intervals[decides]
+        if margin and answer in (HOLDS, REFUTED) and max(-of.low, of.high) <= margin:
             reason += f", less than {margin:g}"
         half_width, seeds, lacking = 0.0, 0, 0
         for cells, of, one in zip(group, intervals, answers):
@@ -123,9 +120,8 @@ class Claim(abc.ABC):
                 continue
             half_width = max(half_width, (of.high - of.low) / 2)
             if margin:
-                seeds = max(
-                    seeds, enough_seeds(values, study.level, lambda of: of.high - of.low <= 2 * margin)
-                )
+                narrow = enough_seeds(values, study.level, lambda of: of.high - of.low <= 2 * margin)
+                seeds = max(seeds, narrow)
             if answer == one == OPEN and (cells is group[0] or answers[0] != OPEN):
                 decided = enough_seeds(values, study.level, lambda of: self._answer(margin, of) != OPEN)
                 lacking = max(lacking, decided)
