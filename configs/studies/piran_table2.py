@@ -126,7 +126,7 @@ def seen_as(look: str, images: np.ndarray) -> np.ndarray:
 class LowestRank(Claim):
     """Of the methods, those of `cells` have the lowest mean rank over all tasks, a level of `unseen` with a measure.
 
-    1 is the best; ranks of equal values are averaged. `measure` names the tasks together, and is not used.
+    1 is the best; ranks of equal values are averaged. `measure` stands for all tasks on the page.
     """
 
     measures: tuple[str, ...]
