@@ -16,12 +16,12 @@ import _steps
 
 from mvcl import studies
 from mvcl.studies import Cell, Claim, Measure, Study, Values, Within
-from mvcl.training import Config
+from mvcl.training import Config, Mesh
 
 _ABOUT = """\
 A step of loss_avg, fea_avg and DSF on 8 views beside one of MoCo on 2 views of four times the images, as many views a
 batch: the median over steps in turn of the ratio of their times, and the memory of the compiled step, its arguments and
-temporaries. A seed is a repetition. "total" is the time of the whole run above the baseline's
+temporaries, on one device. A seed is a repetition. "total" is the time of the whole run above the baseline's
 at the printed epochs, whose steps are 1.25 (CIFAR-10: 250 of 256 images, 800 of 1,024) and 1.33 times the baseline's
 (ImageNet-100: 100 of 128, 300 of 512). Reading images on the host is not in it, of which the 8 views need a third. On
 a CPU the times are those of computation by the process, on other devices those of a clock."""
@@ -83,7 +83,8 @@ def smoke(seeds: int = 2) -> Study:
 def _study(configs: Mapping[tuple[str, str], Config], seconds: float, **scale: Any) -> Study:
     cells = []
     for name, method in (of for of in configs if of[1] != "MoCo"):
-        mine, other = (studies.changed(configs[name, of], _steps.QUIET) for of in (method, "MoCo"))
+        one = {"mesh": Mesh(data=1), **_steps.QUIET}
+        mine, other = (studies.changed(configs[name, of], one) for of in (method, "MoCo"))
         steps = _STEPS.get(name, _STEPS["CIFAR-10"])
         task = Resources(config=mine, reference=other, seconds=seconds, steps=steps)
         cells.append(Cell({"data": name, "method": method}, task))

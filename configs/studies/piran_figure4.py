@@ -15,7 +15,7 @@ from _piran import M3G
 
 from mvcl import training
 from mvcl.studies import Cell, Claim, Measure, Study, Trend, Within, changed
-from mvcl.training import Config
+from mvcl.training import Config, Mesh
 
 _ABOUT = """\
 The ratio of the time of a whole training step (views, encoder, loss, gradient and update) to that with pairwise
@@ -37,9 +37,9 @@ def paper(seeds: int = 3, *, images: Literal["imagenet", "random"] = "random", g
 
     Args:
       images: of ImageNet-1K, or random ones of the same size, which cost a step as much.
-      groups: number of groups of 64 in a batch; the paper's is 32.
+      groups: number of groups of 64 in a batch, each on a device of its own; the paper's is 32.
     """
-    changes: dict[str, Any] = {"train.batch_size": 64 * groups}
+    changes: dict[str, Any] = {"train.batch_size": 64 * groups, "mesh": Mesh(data=groups)}
     if images == "random":
         changes["data"] = _steps.images(224, 64 * groups)
     base = changed(training.load("piran/images:imagenet1k"), changes)
@@ -50,7 +50,7 @@ def paper(seeds: int = 3, *, images: Literal["imagenet", "random"] = "random", g
 
 def small(seeds: int = 5) -> Study:
     """A ConvNet; five seeds, since times differ by the machine, not by the training."""
-    changes = {**_piran.taught(), "train.batch_size": 64}
+    changes = {**_piran.taught(), "train.batch_size": 64, "mesh": Mesh(data=1)}
     base = changed(_bench.bench_of(2, _steps.images(32, 64)), changes)
     about, cost = _ABOUT + _SMALL, "2 CPU cores, 1.5 minutes, estimated"
     return _study(base, (2, 4), 2.0, about=about, seeds=seeds, cost=cost)
