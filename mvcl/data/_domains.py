@@ -7,17 +7,14 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from mvcl import _files, _progress
+from mvcl import _checks, _files, _progress
 from mvcl.data._images import local, split_of_files
 from mvcl.data._splits import ExampleSpec, Outline, Split, by_domain, keep, select
 
-# Lines of DOMAIN_train.txt of the cleaned version, 409,832 of 586,575 images.
-_TRAINING_IMAGES = {
-    **{"clipart": 33_525, "infograph": 36_023, "painting": 50_416},
-    **{"quickdraw": 120_750, "real": 120_906, "sketch": 48_212},
-}
-DOMAINS = tuple(_TRAINING_IMAGES)
+DOMAINS = ("clipart", "infograph", "painting", "quickdraw", "real", "sketch")
 """The domains of DomainNet."""
+# Lines of DOMAIN_train.txt of the cleaned version, 409,832 of 586,575 images.
+_TRAINING_IMAGES = dict(zip(DOMAINS, (33_525, 36_023, 50_416, 120_750, 120_906, 48_212)))
 _IMAGE = (None, None, 3)
 
 
@@ -48,9 +45,7 @@ class DomainNet:
 
     def open(self) -> dict[str, Split]:
         """The splits `train`, `seen` and `test`, and one for each list."""
-        if self.held_out and self.held_out not in self.domains:
-            known = ", ".join(self.domains)
-            raise ValueError(f"held_out must be one of {known}, or empty; got {self.held_out!r}")
+        _checks.option("data.held_out", self.held_out, (*self.domains, ""))
         seen = tuple(domain for domain in self.domains if domain != self.held_out)
         if len(seen) < 2:
             raise ValueError(f"data.domains must have at least 2 domains for training, got {', '.join(seen)}")

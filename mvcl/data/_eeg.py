@@ -23,15 +23,10 @@ _CLIP = 20.0
 _STAGE_OF = {name: i for i, name in enumerate(STAGES)} | {
     f"Sleep stage {name}": i for name, i in (("W", 0), ("1", 1), ("2", 2), ("3", 3), ("4", 3), ("R", 4))
 }
-# Of a recording's rate and ours, in lowest terms: a filter has 20 times as many coefficients.
-_RATIO = 100_000
-Format = Literal["physionet2018", "sleep_edfx"]
 CHANNELS: dict[str, tuple[str, ...]] = {
     "physionet2018": ("F3-M2", "F4-M1", "C3-M2", "C4-M1", "O1-M2", "O2-M1"),
     "sleep_edfx": ("EEG Fpz-Cz", "EEG Pz-Oz"),
 }
-
-
 Recording = tuple[np.ndarray, float, list[tuple[float, float, str]]]
 """Signals (channels, samples) in microvolt, NaN where the recorder gave no value; samples per second; (start, end,
 name) of each scored interval, in seconds, in order."""
@@ -91,7 +86,7 @@ def _scaled(signal: np.ndarray, rate: float, wanted: int) -> np.ndarray:
     from scipy.signal import resample_poly
 
     ratio = Fraction(wanted) / Fraction(rate).limit_denominator(1000)
-    if max(ratio.numerator, ratio.denominator) > _RATIO:
+    if max(ratio.numerator, ratio.denominator) > 100_000:  # a filter has 20 times as many coefficients
         raise ValueError(f"{rate} Hz cannot be resampled to {wanted} Hz, a ratio of {ratio}")
     if ratio != 1:
         # Polyphase: the Fourier method treats the signal as periodic.
@@ -159,7 +154,7 @@ class PrepareEeg:
     """Folder to write; None: mvcl_eeg_FORMAT under TFDS_DATA_DIR or ~/tensorflow_datasets."""
     source: str = ""
     """Folder of the raw recordings, as downloaded."""
-    format: Format = "physionet2018"
+    format: Literal["physionet2018", "sleep_edfx"] = "physionet2018"
     """physionet2018: WFDB, a folder or three files per subject; sleep_edfx: *-PSG.edf and *-Hypnogram.edf."""
     channels: tuple[str, ...] = ()
     """Channels to keep, one view each; empty: the 6 of PhysioNet 2018, or the 2 of SleepEDFx."""
@@ -195,10 +190,9 @@ class PrepareEeg:
 
         settings = {name: getattr(self, name) for name in ("format", "rate", "wake_minutes")}
         settings["channels"] = channels
+        variant = f"eeg_{self.format}"
         # 994 nights in 125 files, few enough to keep open.
-        return convert(
-            self.directory, f"eeg_{self.format}", settings, names, read, self.max_corrupt, per_shard=8
-        )
+        return convert(self.directory, variant, settings, names, read, self.max_corrupt, per_shard=8)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -239,13 +233,12 @@ class Eeg:
             if not np.isin(labels, range(len(STAGES))).all():
                 raise ValueError(f"each record must have one of {len(STAGES)} classes")
             subjects, groups = np.unique(prepared.of_records("subject").astype(str), return_inverse=True)
-            groups, number = groups.astype(np.int32), len(subjects)
             names = tuple(channels) or tuple(there)
-            held_out = max(1, round(self.test_fraction * number))
-            if held_out >= number:
-                raise ValueError(f"it has {number} subjects, of which {held_out} would be held out")
+            held_out = max(1, round(self.test_fraction * len(subjects)))
+            if held_out >= len(subjects):
+                raise ValueError(f"it has {len(subjects)} subjects, of which {held_out} would be held out")
         picked = [_number(channel, there, folder or f"mvcl_{name}") for channel in names]
-        test = np.isin(groups, np.random.default_rng(self.split_seed).permutation(number)[:held_out])
+        test = np.isin(groups, np.random.default_rng(self.split_seed).permutation(len(subjects))[:held_out])
 
         def read(row: int, epoch: int) -> tuple[np.ndarray, ...]:
             raw = prepared.read(row, 2 * len(there) * length)
@@ -256,7 +249,7 @@ class Eeg:
             return tuple(signals)
 
         spec = ExampleSpec(((length,),) * len(names), names, given=True)
-        whole = Split(labels, STAGES, spec, read, groups=groups)
+        whole = Split(labels, STAGES, spec, read, groups=groups.astype(np.int32))
         return {"train": whole.only(np.flatnonzero(~test)), "test": whole.only(np.flatnonzero(test))}
 
     def expected(self) -> Outline:

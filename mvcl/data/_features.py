@@ -70,8 +70,7 @@ def hog(images: np.ndarray, bins: int = 9, cell: int = 4) -> np.ndarray:
     number = (angle // (180 / bins)).astype(int) % bins
     weight = np.hypot(dy, dx)[..., None] * (number[..., None] == np.arange(bins))
     n, h, w = images.shape
-    cells = weight.reshape(n, h // cell, cell, w // cell, cell, bins).sum(axis=(2, 4)).reshape(n, -1)
-    cells = cells / cell**2
+    cells = weight.reshape(n, h // cell, cell, w // cell, cell, bins).mean(axis=(2, 4)).reshape(n, -1)
     return cells / np.sqrt((cells**2).sum(axis=1, keepdims=True) + 1e-5**2)
 
 
@@ -84,12 +83,10 @@ def lbp(images: np.ndarray, cell: int = 4) -> np.ndarray:
     from scipy import ndimage
 
     n, h, w = images.shape
-    signs = []
-    for angle in 2 * np.pi * np.arange(8) / 8:
-        place = (0, np.round(np.sin(angle), 5), np.round(-np.cos(angle), 5))
-        point = ndimage.shift(images, place, order=1, mode="grid-constant")
-        signs.append(point >= images - 1e-12)  # tolerance for the rounding of the interpolation
-    ring = np.stack(signs, axis=-1)
+    angles = 2 * np.pi * np.arange(8) / 8
+    places = np.stack([np.zeros(8), np.sin(angles), -np.cos(angles)], axis=1).round(5)
+    points = [ndimage.shift(images, place, order=1, mode="grid-constant") for place in places]
+    ring = np.stack(points, axis=-1) >= images[..., None] - 1e-12  # tolerance: interpolation rounds
     changes = (ring != np.roll(ring, 1, axis=-1)).sum(axis=-1)
     code = np.where(changes <= 2, ring.sum(axis=-1), 9)
     counted = (code[..., None] == np.arange(10)).reshape(n, h // cell, cell, w // cell, cell, 10)
@@ -104,15 +101,12 @@ def fourier(images: np.ndarray) -> np.ndarray:
 def profiles(images: np.ndarray) -> np.ndarray:
     """Sums along rows, columns and both diagonals: (N, H, W) to (N, 3 (H + W) - 2)."""
     h, w = images.shape[1:]
-    diagonals = [
-        np.trace(turned, offset, axis1=1, axis2=2)
-        for turned in (images, images[:, :, ::-1])
-        for offset in range(1 - h, w)
-    ]
+    turns = (images, images[:, :, ::-1])
+    diagonals = [np.trace(turned, i, axis1=1, axis2=2) for turned in turns for i in range(1 - h, w)]
     return np.concatenate([images.sum(2), images.sum(1), np.stack(diagonals, axis=1)], axis=1)
 
 
-def moments(images: np.ndarray, order: int = 4) -> np.ndarray:
+def moments(images: np.ndarray) -> np.ndarray:
     """Mass, centre of mass, and scale-invariant central moments of order 2 to 4: (N, H, W) to (N, 15).
 
     η_pq = μ_pq / μ_00^(1 + (p+q)/2),  μ_pq = Σ (y - ȳ)^p (x - x̄)^q image(y, x). Hu 1962.
@@ -122,12 +116,9 @@ def moments(images: np.ndarray, order: int = 4) -> np.ndarray:
     y, x = np.arange(h), np.arange(w)
     cy, cx = np.einsum("nyx,y->n", images, y) / mass, np.einsum("nyx,x->n", images, x) / mass
     dy, dx = y[None] - cy[:, None], x[None] - cx[:, None]
-    found = [mass, cy, cx]
-    for total in range(2, order + 1):
-        for p in range(total, -1, -1):
-            mu = np.einsum("nyx,ny,nx->n", images, dy**p, dx ** (total - p))
-            found.append(mu / mass ** (1 + total / 2))
-    return np.stack(found, axis=1)
+    orders = [(p, total - p) for total in (2, 3, 4) for p in range(total, -1, -1)]
+    eta = [np.einsum("nyx,ny,nx->n", images, dy**p, dx**q) / mass ** (1 + (p + q) / 2) for p, q in orders]
+    return np.stack([mass, cy, cx, *eta], axis=1)
 
 
 def splits_of(raw: Raw, options: Any, skip_last: int = 0, missing: str = "error") -> dict[str, Split]:
@@ -138,15 +129,20 @@ def splits_of(raw: Raw, options: Any, skip_last: int = 0, missing: str = "error"
     wanted = {name: tables[name] for name in chosen(options.views, list(tables))}
     views = {name: view[:, : view.shape[1] - skip_last] for name, view in wanted.items()}
     training = (np.arange(len(ids)) % 5 != 4) | (not options.held_out)
-    more: dict[str, Any] = {n: {"columns": list(columns[n])} if n in columns else {} for n in views}
-    for name, view in views.items():
-        if missing == "mean":
-            more[name]["fill"] = np.nanmean(view[training], axis=0).tolist()
-        views[name] = filled(view, more[name].get("fill"), mask=missing == "mask")
+    means = {n: np.nanmean(view[training], axis=0).tolist() for n, view in views.items() if missing == "mean"}
+    views = {name: filled(view, means.get(name), mask=missing == "mask") for name, view in views.items()}
     present = present_in(views, ids)
-    fitted = fit(options.scaling, views, present & training[:, None])
-    fitted = {name: of | more[name] for name, of in fitted.items()}
-    arrays = [scaled(name, view, fitted[name], present[:, i]) for i, (name, view) in enumerate(views.items())]
+    fitted = fit(options.scaling, views, present & training[:, None], columns=columns, fill=means)
+    arrays = []
+    for (name, view), here in zip(views.items(), present.T):
+        rows = _rows(view, here)
+        if len(constant := np.flatnonzero(rows.min(axis=0) == rows.max(axis=0))):
+            shown = ", ".join(map(str, constant[:5])) + (", ..." if len(constant) > 5 else "")
+            count = f"{len(constant)} of {view.shape[1]} columns"
+            warnings.warn(f"view {name}: {count} are constant ({shown})", stacklevel=2)
+        arrays.append(scaled(view, fitted[name]))
+        if not np.isfinite(_rows(arrays[-1], here)).all():
+            raise ValueError(f"view {name} has entries too large for float32 after scaling")
     numbers, class_names = classes_of(labels, len(ids))
 
     def split(rows: np.ndarray) -> Split:
@@ -222,9 +218,9 @@ def present_in(
 
 
 def fit(
-    kinds: Sequence[Scaling], views: Mapping[str, np.ndarray], training: np.ndarray
+    kinds: Sequence[Scaling], views: Mapping[str, np.ndarray], training: np.ndarray, **more: Mapping[str, Any]
 ) -> dict[str, dict[str, Any]]:
-    """Shift and scale of each view's columns, fitted to the training examples that have the view."""
+    """Shift and scale of each view's columns, fitted to training examples with the view, and `more` of the view."""
     if len(kinds) not in (1, len(views)) or not set(kinds) <= {"minmax", "standard", "none"}:
         known = f"minmax, standard or none, one or one for each of {len(views)} views"
         raise ValueError(f"data.scaling must name a scaling, {known}, got {', '.join(kinds)}")
@@ -235,35 +231,22 @@ def fit(
             raise ValueError(f"view {name} has no example in the training split")
         shift, scale = np.zeros(view.shape[1]), np.ones(view.shape[1])
         if kind == "minmax":
-            shift = rows.min(axis=0)
-            scale = rows.max(axis=0) - shift
+            shift, scale = rows.min(axis=0), np.ptp(rows, axis=0)
         elif kind == "standard":
             shift, scale = rows.mean(axis=0), rows.std(axis=0)
             scale[rows.min(axis=0) == rows.max(axis=0)] = 0  # constant up to rounding errors
         scale = np.where(scale > 0, scale, 1)
         fitted[name] = {"kind": kind, "shift": shift.tolist(), "scale": scale.tolist()}
+        fitted[name] |= {what: of[name] for what, of in more.items() if name in of}
     return fitted
 
 
-def scaled(
-    name: str, view: np.ndarray, fitted: Mapping[str, Any] | None, here: np.ndarray, *, new: bool = False
-) -> np.ndarray:
-    """(N, ..., d) float32: a view, scaled if `fitted` is given; warns of columns that are constant in the rows that are
-    `here`, unless they are of `new` examples."""
+def scaled(view: np.ndarray, fitted: Mapping[str, Any] | None) -> np.ndarray:
+    """(N, ..., d) float32: a view, scaled if `fitted` is given."""
     if fitted is None:
         return view.astype(np.float32)
-    rows = _rows(view, here)
-    shift, scale = np.asarray(fitted["shift"]), np.asarray(fitted["scale"])
-    constant = np.arange(0) if new else np.flatnonzero(rows.min(axis=0) == rows.max(axis=0))
-    if len(constant):
-        shown = ", ".join(map(str, constant[:5])) + (", ..." if len(constant) > 5 else "")
-        count = f"{len(constant)} of {view.shape[1]} columns"
-        warnings.warn(f"view {name}: {count} are constant ({shown})", stacklevel=3)
     with np.errstate(all="ignore"):
-        found = ((view - shift) / scale).astype(np.float32)
-    if not new and not np.isfinite(_rows(found, here)).all():
-        raise ValueError(f"view {name} has entries too large for float32 after scaling")
-    return found
+        return ((view - np.asarray(fitted["shift"])) / np.asarray(fitted["scale"])).astype(np.float32)
 
 
 def check_distinct(ids: Sequence[str]) -> None:
@@ -285,8 +268,7 @@ def classes_of(labels: np.ndarray | None, n: int) -> tuple[np.ndarray, tuple[str
     if labels.dtype.kind in "OUS":
         labels = np.asarray([str(label).strip() for label in labels])
     elif labels.dtype.kind == "f":
-        wrong = labels[(np.abs(labels) >= 2**53) | (labels != np.round(labels))]
-        if len(wrong):
+        if len(wrong := labels[(np.abs(labels) >= 2**53) | (labels != np.round(labels))]):
             raise ValueError(f"labels must be whole numbers or strings, got {wrong[0]}")
         labels = labels.astype(np.int64)
     names, numbers = np.unique(labels, return_inverse=True)

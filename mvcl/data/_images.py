@@ -28,6 +28,8 @@ IMAGE_ARRAYS = (*_ALIASES, *_ALIASES.values())
 """Names of the images of a split in an .npz file."""
 _ALIASES |= {f"y_{part}": f"{part}_labels" for part in ("train", "test")}
 Shape = tuple[int | None, int | None, int]
+Encoded = Callable[[int], Path | io.BytesIO]
+"""Row -> the file of an image, or its bytes."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -123,11 +125,10 @@ def local(path: str, what: str, there: Callable[[Path], bool] = lambda path: pat
 
 def _image_files(folder: Path) -> dict[str, list[Path]]:
     folders = [d for d in sorted(folder.iterdir()) if d.is_dir()]
-    files = {
-        d.name: sorted(f for f in d.rglob("*") if f.suffix.lower() in IMAGE_SUFFIXES)
-        for d in _progress.track(folders, f"listing {folder}", len(folders), "folders")
-    }
-    files = {name: paths for name, paths in files.items() if paths}
+    files = {}
+    for d in _progress.track(folders, f"listing {folder}", len(folders), "folders"):
+        if paths := sorted(f for f in d.rglob("*") if f.suffix.lower() in IMAGE_SUFFIXES):
+            files[d.name] = paths
     if not files:
         raise ValueError(f"{folder} holds no class folders with images ({', '.join(IMAGE_SUFFIXES)})")
     return files
@@ -202,10 +203,6 @@ def _array(arrays: dict[str, np.ndarray], name: str) -> np.ndarray:
     if name not in arrays:
         raise ValueError(f"it has no array {name}; it has {', '.join(sorted(arrays))}")
     return arrays[name]
-
-
-Encoded = Callable[[int], Path | io.BytesIO]
-"""Row -> the file of an image, or its bytes."""
 
 
 def _each(function: Callable[[int], Any], count: int, what: str) -> list[Any]:

@@ -132,10 +132,9 @@ def inputs(split: Split, rows: np.ndarray, arrays: tuple[np.ndarray, ...] | None
     if split.present is None:
         return {"views": arrays}
     present = split.present[rows]
-    views = tuple(
-        np.where(present[:, l].reshape((-1,) + (1,) * (view.ndim - 1)), view, 0).astype(view.dtype)
-        for l, view in enumerate(arrays)
-    )
+    views = tuple(view.copy() for view in arrays)
+    for view, here in zip(views, present.T):
+        view[~here] = 0
     return {"views": views, "present": present}
 
 

@@ -56,16 +56,14 @@ def split_of_arrays(
     columns = {name: of["columns"] for name, of in known.items() if "columns" in of}
     views = _named(given, spec, columns)
     count = len(next(iter(views.values())))
-    fills = {name: of.get("fill") for name, of in known.items() if views[name].ndim == 2}
-    views |= {name: filled(views[name], fill) for name, fill in fills.items()}
+    views |= {name: filled(views[name], of["fill"]) for name, of in known.items() if "fill" in of}
     present = present_in(views, list(map(str, range(count))), new=spec is not None, mask=mask)
-    tables = {name: view for name, view in views.items() if view.ndim == 2}
-    here = {name: present[:, i] for i, name in enumerate(views)}
     fitted = scaling
     if not isinstance(fitted, Mapping):
-        fitted = fit(fitted, tables, np.stack([here[name] for name in tables], 1)) if tables else {}
-        fitted = {n: of | ({"columns": columns[n]} if n in columns else {}) for n, of in fitted.items()}
-    arrays = [scaled(name, view, fitted.get(name), here[name], new=True) for name, view in views.items()]
+        tables = {name: view for name, view in views.items() if view.ndim == 2}
+        here = present[:, [name in tables for name in views]]
+        fitted = fit(fitted, tables, here, columns=columns) if tables else {}
+    arrays = [scaled(view, fitted.get(name)) for name, view in views.items()]
     numbers, class_names = classes_of(None if labels is None else np.asarray(labels), count)
     there = None if present.all() else present
     options: dict[str, Any] = {"view_names": tuple(views), "given": True, "present": there}

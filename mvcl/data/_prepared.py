@@ -24,6 +24,8 @@ from mvcl import _buckets, _files, _progress
 from mvcl.data._splits import CorruptExample, decoding
 
 _FORMAT = 1
+# A file with a known number of records, as grain's data source takes it: it is opened when a record is read.
+_File = namedtuple("_File", ("filename", "skip", "take", "examples_in_shard"))
 Item = tuple[Sequence[bytes], Mapping[str, Any]]
 """Records of one raw file or of a block of them, and their entry in the manifest."""
 
@@ -90,10 +92,6 @@ def convert(
     return place
 
 
-# A file with a known number of records, as grain's data source takes it: it is opened when a record is read.
-_File = namedtuple("_File", ("filename", "skip", "take", "examples_in_shard"))
-
-
 def data_root(directory: str | None) -> Path:
     """The folder of prepared data sets, which may be in a bucket."""
     given = directory or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
@@ -143,24 +141,22 @@ def _write_shard(
         left.unlink()
     items: list[dict[str, Any]] = []
     skipped: list[str] = []
-    with _files.replacing(path) as temporary:
-        writer = ArrayRecordWriter(str(temporary), "group_size:1")  # one record per chunk, for random access
-        with contextlib.closing(writer):
-            for name in names:
-                try:
-                    records, facts = read(name)
-                except CorruptExample as error:
-                    skipped.append(str(error))
-                    if len(skipped) > max_corrupt:
-                        what = f"more files than --max-corrupt cannot be read; the last: {error}"
-                        how = "Repair or remove them, or raise it; then repeat the command"
-                        raise ValueError(f"{what}. {how}") from error
-                    continue
-                items.append({"name": name, "count": len(records), **facts})
-                for record in records:
-                    writer.write(record)
-        size = temporary.stat().st_size
-    shard = {"file": path.name, "bytes": size, "items": items, "skipped": skipped}
+    one = "group_size:1"  # one record per chunk, for random access
+    with _files.replacing(path) as new, contextlib.closing(ArrayRecordWriter(str(new), one)) as writer:
+        for name in names:
+            try:
+                records, facts = read(name)
+            except CorruptExample as error:
+                skipped.append(str(error))
+                if len(skipped) > max_corrupt:
+                    what = f"more files than --max-corrupt cannot be read; the last: {error}"
+                    how = "Repair or remove them, or raise it; then repeat the command"
+                    raise ValueError(f"{what}. {how}") from error
+                continue
+            items.append({"name": name, "count": len(records), **facts})
+            for record in records:
+                writer.write(record)
+    shard = {"file": path.name, "bytes": path.stat().st_size, "items": items, "skipped": skipped}
     _files.write_whole(path.with_suffix(".json"), json.dumps(shard))
     return shard
 

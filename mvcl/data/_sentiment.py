@@ -55,8 +55,7 @@ class PrepareSentiment:
             raise ValueError(f"--max-length must be 3 positive numbers, got {self.max_length}")
         splits = _scores(Path(self.labels), self.dataset)
         every = [name for part in splits.values() for name in part]
-        given = zip(VIEWS, (self.text, self.audio, self.vision))
-        widths, readers = zip(*(_features(view, path, every) for view, path in given))
+        widths, readers = zip(*(_features(view, getattr(self, view), every) for view in VIEWS))
         parts = {
             f"{split}-{start:06d}": (split, list(part)[start : start + BLOCK])
             for split, part in splits.items()
@@ -117,12 +116,11 @@ class Sentiment:
         def read(row: int, epoch: int) -> tuple[np.ndarray, ...]:
             sizes = lengths[row] * widths
             flat = np.frombuffer(prepared.read(row, 4 * sizes.sum()), "<f4")
-            found = []
-            for cut, shape, (shift, scale) in zip(np.split(flat, np.cumsum(sizes)[:-1]), shapes, moments):
-                cut = cut.reshape(-1, shape[1])
-                found.append(np.full(shape, np.nan, np.float32))
-                found[-1][: len(cut)] = (cut - shift) / scale if self.standardize else cut
-            return tuple(found)
+            views = tuple(np.full(shape, np.nan, np.float32) for shape in shapes)
+            for view, cut, (shift, scale) in zip(views, np.split(flat, np.cumsum(sizes)[:-1]), moments):
+                cut = cut.reshape(-1, view.shape[1])
+                view[: len(cut)] = (cut - shift) / scale if self.standardize else cut
+            return views
 
         spec = ExampleSpec(shapes, VIEWS, given=True)
         whole = Split(labels, (), spec, read, present=lengths > 0, groups=groups)
@@ -153,8 +151,7 @@ def _moments(items: Sequence[Mapping[str, Any]], widths: np.ndarray) -> list[tup
         both = (np.sum([item[of][v] for item in items], axis=0) for of in ("sums", "squares"))
         mean, square = (of.reshape(width) / max(count, 1) for of in both)
         variance = square - mean**2
-        changes = variance > 1e-12 * (1 + mean**2)  # smaller variances are rounding errors
-        deviation = np.sqrt(np.where(changes, variance, 1))
+        deviation = np.sqrt(np.where(variance > 1e-12 * (1 + mean**2), variance, 1))  # else a rounding error
         found.append((mean.astype(np.float32), deviation.astype(np.float32)))
     return found
 

@@ -16,9 +16,6 @@ from PIL import Image
 from mvcl import data
 from mvcl._configs import hint
 
-# A digest is of so many bytes of an array, in evenly spaced rows where it has more.
-_DIGESTED = 1 << 30
-
 
 class CorruptExample(ValueError):
     """An example that cannot be read; the message names it."""
@@ -166,7 +163,7 @@ class Split:
         found = hashlib.sha256(repr((self.spec, self.class_names, self.ids, self.scaling, files)).encode())
         for array in (self.labels, self.present, self.groups, *(self.arrays or ())):
             if array is not None:
-                rows = np.ascontiguousarray(array[:: array.nbytes // _DIGESTED + 1])
+                rows = np.ascontiguousarray(array[:: array.nbytes // (1 << 30) + 1])
                 found.update(rows.reshape(-1).view(np.uint8).data)
         return found.hexdigest()[:16]
 

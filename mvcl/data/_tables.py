@@ -15,6 +15,21 @@ from mvcl.data._features import Raw, Scaling, check_distinct, chosen, splits_of
 from mvcl.data._images import local
 from mvcl.data._splits import ExampleSpec, Outline, Split
 
+LABEL_NAMES: tuple[str, ...] = ("labels", "label", "y", "gt", "gnd", "truth", "truelabel", "y_true")
+LABEL_NAMES += ("target", "targets", "class")
+_ID_NAMES = ("id", "ids", "sample_id", "sample", "index")
+_CELL_NAMES = ("x", "data", "views", "view", "fea", "features")
+_SUFFIXES = (".mat", ".npz", ".csv", ".parquet")
+_NUMBERED = re.compile(r"(?:x|view|fea|features?)_?(\d+)", re.IGNORECASE)
+# File name -> examples, classes, and the width of each view.
+_PUBLISHED = {
+    "DHA": (483, 23, {"X1": 110, "X2": 6144}),
+    "CCV": (6773, 20, {"MFCC": 4000, "SIFT": 5000, "STIP": 5000}),
+    "NUSWIDE": (5000, 5, {"X1": 65, "X2": 226, "X3": 145, "X4": 74, "X5": 129}),
+    "Caltech": (1400, 7, {"X1": 48, "X2": 40, "X3": 254, "X4": 1984, "X5": 512, "X6": 928}),
+    "Video-3V": (101_499, 31, {"X1": 512, "X2": 647, "X3": 838}),
+    "handwritten": (2000, 10, {"X1": 240, "X2": 76, "X3": 216, "X4": 47, "X5": 64, "X6": 6}),
+}
 _MOST_CATEGORIES = 100
 _GAPS = "choose --data.missing mean or mask, fill them in, or make the whole row empty if the example lacks this view"
 
@@ -103,23 +118,6 @@ def numbers(
         what = f"{holes.sum()} entries of {file} are empty, NaN or infinite"
         raise ValueError(f"{what}, the first in column {names[column]!r}, {place(file, row)}; {_GAPS}")
     return found, names
-
-
-LABEL_NAMES: tuple[str, ...] = ("labels", "label", "y", "gt", "gnd", "truth", "truelabel", "y_true")
-LABEL_NAMES += ("target", "targets", "class")
-_ID_NAMES = ("id", "ids", "sample_id", "sample", "index")
-_CELL_NAMES = ("x", "data", "views", "view", "fea", "features")
-_SUFFIXES = (".mat", ".npz", ".csv", ".parquet")
-_NUMBERED = re.compile(r"(?:x|view|fea|features?)_?(\d+)", re.IGNORECASE)
-# File name -> examples, classes, and the width of each view.
-_PUBLISHED = {
-    "DHA": (483, 23, {"X1": 110, "X2": 6144}),
-    "CCV": (6773, 20, {"MFCC": 4000, "SIFT": 5000, "STIP": 5000}),
-    "NUSWIDE": (5000, 5, {"X1": 65, "X2": 226, "X3": 145, "X4": 74, "X5": 129}),
-    "Caltech": (1400, 7, {"X1": 48, "X2": 40, "X3": 254, "X4": 1984, "X5": 512, "X6": 928}),
-    "Video-3V": (101_499, 31, {"X1": 512, "X2": 647, "X3": 838}),
-    "handwritten": (2000, 10, {"X1": 240, "X2": 76, "X3": 216, "X4": 47, "X5": 64, "X6": 6}),
-}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

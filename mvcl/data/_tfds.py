@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from mvcl import _buckets, _files, _lazy, _progress
+from mvcl import _buckets, _checks, _files, _lazy, _progress
 from mvcl._configs import hint
 from mvcl.data._images import image_split, split_of_files
 from mvcl.data._prepared import data_root, lock
@@ -30,12 +30,7 @@ _PUBLISHED = {
 }
 
 _AIRCRAFT = "fgvc-aircraft-2013b"
-# Rows at the bottom of every image of aircraft that name its owner; the data set's README asks to remove them.
-_BANNER = 20
-_LISTS = {
-    "test": {"train": "images_variant_trainval.txt", "test": "images_variant_test.txt"},
-    "validation": {"train": "images_variant_train.txt", "test": "images_variant_val.txt"},
-}
+_LISTS = {"test": ("trainval", "test"), "validation": ("train", "val")}
 _WHERE = f"{_AIRCRAFT}.tar.gz of robots.ox.ac.uk/~vgg/data/fgvc-aircraft"
 
 
@@ -74,10 +69,8 @@ class Tfds:
                 raise ValueError(f"its {image_key!r} must be an image, got {type(image).__name__}")
             height, width, channels = image.shape
             raw = tfds.decode.DeserializeMethod.RAW_BYTES
-            sources = {
-                part: builder.as_data_source(split, deserialize_method=raw)
-                for part, split in (("train", self.train_split), ("test", self.test_split))
-            }
+            parts = {"train": self.train_split, "test": self.test_split}
+            sources = builder.as_data_source(parts, deserialize_method=raw)
             # Without the other features of a record, such as masks, which tfds would decode.
             features = tfds.features.FeaturesDict({image_key: image, label_key: label})
             skip = {image_key: tfds.decode.SkipDecoding()}
@@ -198,11 +191,9 @@ TRANSFER: dict[str, tuple[Tfds | None, Outline]] = {
 }
 """Transfer sets by the names that `--data.name NAME` chooses: the source, None if tfds lacks it, and the outline of the
 split of the final training, after the choice of hyperparameters."""
-# fmt: off
 TransferName = Literal[
     "food101", "cifar10", "cifar100", "sun397", "cars196", "aircraft", "dtd", "oxford_iiit_pet", "caltech101"
 ]
-# fmt: on
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -218,12 +209,11 @@ class TransferImages:
     and dtd, which then are not trained on; of the others, which have none, every fifth training image of each class."""
 
     def open(self) -> dict[str, Split]:
-        if self.name not in TRANSFER:
-            raise ValueError(f"data.name must be one of {', '.join(TRANSFER)}; got {self.name!r}")
-        source, _ = TRANSFER[self.name]
+        source, _ = TRANSFER[_checks.option("data.name", self.name, TRANSFER)]
         if source is None:
             folder = _buckets.local_copy(_aircraft(self.directory)) / "data"
-            return {part: _split_of_aircraft(folder, name) for part, name in _LISTS[self.evaluate].items()}
+            lists = (f"images_variant_{part}.txt" for part in _LISTS[self.evaluate])
+            return dict(zip(("train", "test"), (_split_of_aircraft(folder, name) for name in lists)))
         source = dataclasses.replace(source, directory=self.directory)
         if self.evaluate == "test":
             return source.open()
@@ -275,5 +265,6 @@ def _split_of_aircraft(folder: Path, name: str) -> Split:
         labels = np.asarray([names.index(variant) for _, _, variant in rows], np.int32)
     images = [folder / "images" / f"{image}.jpg" for image, _, _ in rows]
     whole = split_of_files(labels, tuple(names), images, str(folder / name), (None, None, 3))
-    cut = lambda row, epoch: (whole.read(row, epoch)[0][:-_BANNER],)  # noqa: E731
+    # The last 20 rows name the image's owner; the data set's README asks to remove them.
+    cut = lambda row, epoch: (whole.read(row, epoch)[0][:-20],)  # noqa: E731
     return dataclasses.replace(whole, read=cut, encoded=None)

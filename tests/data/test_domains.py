@@ -198,7 +198,7 @@ def test_raises_on_bad_lines(tmp_path, pixels, line, message):
     [
         ({"root": "none"}, r"data\.path must be DomainNet's folder, got 'none'"),
         ({"domains": ("clipart", "sketch", "real")}, r"lacks sketch_train\.txt; it has clipart_test\.txt"),
-        ({"held_out": "sketch"}, "held_out must be one of clipart, quickdraw, real, or empty; got 'sketch'"),
+        ({"held_out": "sketch"}, "held_out must be one of .*, 'real', '', got 'sketch'"),
         ({"domains": ("clipart", "real")}, "at least 2 domains for training, got clipart"),
     ],
 )
@@ -253,5 +253,5 @@ def test_a_transfer_set_has_its_official_splits(tmp_path):
     assert splits["test"].labels.tolist() == [0, 1]
     with pytest.raises(ValueError, match="run: mvcl data prepare food101"):
         data.TransferImages(name="food101", directory=str(tmp_path)).open()
-    with pytest.raises(ValueError, match=r"data\.name must be one of food101, .*; got 'cars'"):
+    with pytest.raises(ValueError, match=r"data\.name must be one of 'food101', .*, got 'cars'"):
         data.TransferImages(name="cars").open()
