@@ -171,8 +171,7 @@ class Channels(Evaluation):
             what = f"evaluation:channels needs features of one length for each of {channels} views"
             raise ValueError(f"{what}, got {got} in all; use a method with one encoder")
         x, z = (features[name].reshape(len(features[name]), channels, -1) for name in (train, test))
-        labels, answers = splits[train].labels, splits[test].labels
-        groups = splits[train].groups
+        labels, answers, groups = splits[train].labels, splits[test].labels, splits[train].groups
         of_row = np.arange(len(labels)) if groups is None else groups
         valid_seed = self.seed if self.valid_seed is None else self.valid_seed
         subjects = np.random.default_rng((valid_seed, 0, 1)).permutation(np.unique(of_row))

@@ -242,7 +242,8 @@ class Classification(Evaluation):
     def measure(self, features: Arrays, splits: Splits, augmented: Augmented | None = None) -> list[Result]:
         """Test accuracies named "k-NN", "k-NN, head", "linear", "<c> labels/class" and "linear, SGD"."""
         results, names = [], self.splits(tuple(splits))
-        train, test, classes = self._rows(features, splits)
+        train, test = ((features[name], splits[name].labels) for name in names)
+        classes = len(splits[names[0]].class_names)
         n, m, of_class = len(train[0]), len(test[0]), np.bincount(train[1], minlength=classes)
         how = (
             f"test accuracy of a vote of the {min(self.knn_k, n)} nearest of {n} training rows by cosine, "
@@ -298,12 +299,6 @@ class Classification(Evaluation):
         how += ", the learning rate with the highest test accuracy"
         return [*results, Result("linear, SGD", best, None, how), *each]
 
-    def _rows(self, features: Arrays, splits: Splits) -> tuple[Rows, Rows, int]:
-        """The rows of both splits, and the number of classes."""
-        names = self.splits(tuple(splits))
-        train, test = ((features[name], splits[name].labels) for name in names)
-        return train, test, len(splits[names[0]].class_names)
-
     def measure_trained(
         self, features: Arrays, splits: Splits, augmented: Augmented, folder: Path | None
     ) -> list[Result]:
@@ -311,6 +306,8 @@ class Classification(Evaluation):
         return self.measure(features, splits, augmented)
 
     def score(self, features: Arrays, splits: Splits) -> tuple[str, float]:
-        train, (x, y), classes = self._rows(features, splits)
+        names = self.splits(tuple(splits))
+        train, (x, y) = ((features[name], splits[name].labels) for name in names)
+        classes = len(splits[names[0]].class_names)
         voted = weighted_knn(*train, x, num_classes=classes, k=self.knn_k, temperature=self.knn_temperature)
         return "knn", float(np.mean(np.asarray(voted) == y))

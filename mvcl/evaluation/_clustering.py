@@ -162,11 +162,9 @@ class Clustering(Evaluation):
     ) -> list[Result]:
         """`measure`; writes centres.npz, for new rows, and clusters.csv: id, label, and cluster from all views, from
         each view and, if there is a refresh.jsonl, at each of its steps."""
-        if folder is not None:
-            self._write_clusters(folder, features["train"], splits["train"])
-        return self.measure(features, splits)
-
-    def _write_clusters(self, folder: Path, x: np.ndarray, split: data.Split) -> None:
+        if folder is None:
+            return self.measure(features, splits)
+        x, split = features["train"], splits["train"]
         clusters = self.clusters or len(split.class_names)
         columns: dict[str, Any] = {"id": split.ids or range(len(x))}
         if len(split.class_names) > 1:
@@ -186,6 +184,7 @@ class Clustering(Evaluation):
                 columns[f"cluster at step {line['step']}"] = line["clusters_all"]
         with _files.replacing(folder / "clusters.csv") as file:
             pd.DataFrame(columns).to_csv(file, index=False, lineterminator="\r\n")
+        return self.measure(features, splits)
 
 
 def view_features(features: np.ndarray, split: data.Split, *, raw: bool = False) -> dict[str, Rows]:

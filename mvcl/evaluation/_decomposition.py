@@ -107,9 +107,8 @@ def decompose(
       draws: of the bootstrap.
       seed: of held-out rows, first weights, orders and draws.
     """
-    names = tuple(
-        dict.fromkeys(name for key in train for name in (key if isinstance(key, tuple) else (key,)))
-    )
+    train, test = ({k if isinstance(k, tuple) else (k,): x for k, x in of.items()} for of in (train, test))
+    names = tuple(dict.fromkeys(itertools.chain(*train)))
     if len(names) < 2 or draws < 2:
         raise ValueError(f"decompose needs at least 2 views and 2 draws, got {len(names)} and {draws}")
     (y, answers), classes = _targets(labels)
@@ -170,7 +169,7 @@ def _targets(labels: tuple[ArrayLike, ArrayLike]) -> tuple[list[np.ndarray], int
 
 def _features(given: Mapping[Any, ArrayLike], chosen: Iterable[Subset], n: int) -> dict[Subset, np.ndarray]:
     """(n, d) features of each subset."""
-    known = {k if isinstance(k, tuple) else (k,): np.asarray(x, np.float32) for k, x in given.items()}
+    known = {key: np.asarray(x, np.float32) for key, x in given.items()}
     for key, x in known.items():
         if x.ndim != 2 or len(x) != n:
             raise ValueError(f"features of {' + '.join(key)} must be ({n}, d), got {x.shape}")
@@ -192,7 +191,18 @@ def _decomposed(
 ) -> Decomposition:
     """Of the outputs of probes; row 0 of the weights of test rows are the rows themselves."""
     rests = [tuple(other for other in names if other != name) for name in names]
-    values, entropy = _informations(found, weights, y, classes)
+    values: dict[Subset, np.ndarray] = {}  # nats of each subset at each draw
+    frequency = weights @ (y[:, None] == np.arange(classes))
+    entropy = -np.sum(frequency * np.log(np.maximum(frequency, 1e-300)), axis=1)
+    entropy[1:] += entropy[0] - entropy[1:].mean()  # a draw's is too low, as the rows' is
+    variance = weights @ y.astype(float) ** 2 - (weights @ y) ** 2
+    for subset, of in found.items():  # smaller ones first
+        if classes:
+            own = np.minimum(entropy + weights @ of[np.arange(len(y)), y], math.log(classes))
+        else:
+            own = -0.5 * np.log(np.maximum(weights @ (of - y) ** 2, 1e-12) / variance)
+        inner = [values[s] for s in values if set(s) < set(subset)]
+        values[subset] = np.max([np.zeros_like(own), own, *inner], axis=0)
     alone, without = (
         np.stack([values[s] for s in of], axis=-1) for of in ([(name,) for name in names], rests)
     )
@@ -213,7 +223,8 @@ def _decomposed(
     if len(names) > 2:
         pairs = np.max([values[s] for s in itertools.combinations(names, 2)], axis=0)
         beyond = _estimate(np.maximum(whole - pairs, 0))
-    return Decomposition(entropy, {s: _estimate(x) for s, x in values.items()}, parts, beyond, how)
+    bits = float(entropy[0]) / math.log(2) if classes else None
+    return Decomposition(bits, {s: _estimate(x) for s, x in values.items()}, parts, beyond, how)
 
 
 def _estimate(values: np.ndarray, *bounds: np.ndarray) -> Estimate:
@@ -221,25 +232,6 @@ def _estimate(values: np.ndarray, *bounds: np.ndarray) -> Estimate:
     ends = [values[0], *np.quantile(values[1:], [0.025, 0.975]), *(of[0] for of in bounds)]
     ends += [np.quantile(of[1:], q) for of, q in zip(bounds, (0.025, 0.975))]
     return Estimate(*(float(x) / math.log(2) for x in ends))
-
-
-def _informations(
-    found: Mapping[Subset, np.ndarray], weights: np.ndarray, y: np.ndarray, classes: int
-) -> tuple[dict[Subset, np.ndarray], float | None]:
-    """Nats of each subset at each draw; and the entropy of the labels in bits."""
-    values: dict[Subset, np.ndarray] = {}
-    frequency = weights @ (y[:, None] == np.arange(classes))
-    entropy = -np.sum(frequency * np.log(np.maximum(frequency, 1e-300)), axis=1)
-    entropy[1:] += entropy[0] - entropy[1:].mean()  # a draw's is too low, as the rows' is
-    variance = weights @ y.astype(float) ** 2 - (weights @ y) ** 2
-    for subset, of in found.items():  # smaller ones first
-        if classes:
-            own = np.minimum(entropy + weights @ of[np.arange(len(y)), y], math.log(classes))
-        else:
-            own = -0.5 * np.log(np.maximum(weights @ (of - y) ** 2, 1e-12) / variance)
-        inner = [values[s] for s in values if set(s) < set(subset)]
-        values[subset] = np.max([np.zeros_like(own), own, *inner], axis=0)
-    return values, float(entropy[0]) / math.log(2) if classes else None
 
 
 def _table(found: np.ndarray, weights: np.ndarray, y: np.ndarray, classes: int, sources: int) -> np.ndarray:
@@ -287,7 +279,14 @@ def outputs(
             best, chosen = loss, penalty
     if probe != "linear":
         rng = np.random.default_rng((seed, 1))
-        start = _first(rng, x.shape[1], width, classes or 1)
+        # The network's first outputs are 0.
+        deviation = {"first": math.sqrt(2 / x.shape[1]), "second": math.sqrt(2 / _HIDDEN)}
+        shapes = {"first": (width, _HIDDEN), "b1": (_HIDDEN,), "second": (_HIDDEN, _HIDDEN), "b2": (_HIDDEN,)}
+        shapes |= {"last": (_HIDDEN, classes or 1), "skip": (width, classes or 1), "bias": (classes or 1,)}
+        start = {
+            name: jnp.asarray(deviation.get(name, 0) * rng.normal(size=shape), jnp.float32)
+            for name, shape in shapes.items()
+        }
         weights = early_stopped(_NETWORK, _losses, start, fit, valid, orders(len(fit[1]), _NETWORK, rng))
         best, chosen = min((best, chosen), (float(jnp.mean(_losses(weights, *valid))), 0.0))
     found = _outputs(weights if not chosen else _linear(rows, jnp.asarray(y), chosen, classes), tested)
@@ -305,17 +304,6 @@ def _linear(x: jax.Array, y: jax.Array, penalty: float, classes: int, start: Any
         of = Ridge(alpha=len(x) * penalty, solver="svd").fit(np.asarray(x, np.float64), np.asarray(y))
         found = np.append(of.coef_, of.intercept_)[:, None]
     return {"skip": jnp.asarray(found[:-1], jnp.float32), "bias": jnp.asarray(found[-1], jnp.float32)}
-
-
-def _first(rng: np.random.Generator, fields: int, width: int, outputs: int) -> _Weights:
-    """First weights of the network, whose outputs are 0."""
-    deviation = {"first": math.sqrt(2 / fields), "second": math.sqrt(2 / _HIDDEN)}
-    shapes = {"first": (width, _HIDDEN), "b1": (_HIDDEN,), "second": (_HIDDEN, _HIDDEN), "b2": (_HIDDEN,)}
-    shapes |= {"last": (_HIDDEN, outputs), "skip": (width, outputs), "bias": (outputs,)}
-    return {
-        name: jnp.asarray(deviation.get(name, 0) * rng.normal(size=shape), jnp.float32)
-        for name, shape in shapes.items()
-    }
 
 
 @jax.jit

@@ -179,9 +179,8 @@ class Domains(Evaluation):
                 size, _ = options.steps(count)
                 batches = shuffled(x, y, batch_size=size, epochs=options.epochs, seed=self.seed)
             tests = [rows[f"{of}/test"] for of in (target, *(own if self.choose == "seen" else [target]))]
-            rates = np.nan_to_num(
-                sgd_probe(batches, *tests, num_classes=classes, rows=count, options=options)
-            )
+            found = sgd_probe(batches, *tests, num_classes=classes, rows=count, options=options)
+            rates = np.nan_to_num(found)
             best.append(float(rates[np.argmax(rates[:, 1:].mean(1)), 0]))
         transfer = Transfer(sources, (target,), np.asarray(best[:-1])[:, None], np.asarray(best[-1:]))
         # The number of labels is that of each classifier's own domains.

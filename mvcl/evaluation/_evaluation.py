@@ -16,10 +16,8 @@ from mvcl import data, evaluation
 
 Arrays = Mapping[str, np.ndarray]
 Splits = Mapping[str, data.Split]
-Rows = tuple[np.ndarray, np.ndarray]
-"""(n, d) features and their (n,) labels or scores."""
-Batches = Iterable[Rows]
-"""The rows of each step of a probe."""
+Rows = tuple[np.ndarray, np.ndarray]  # (n, d) features and their (n,) labels or scores
+Batches = Iterable[Rows]  # of the steps of a probe
 Augmented = Callable[..., Batches]
 """(split, *, probe, batch_size, steps, seed) -> the features and labels of `steps` shuffled batches of a split under
 fresh augmentations, those of a `LinearProbe`; a row has another view in every epoch. The last rows of an epoch that do

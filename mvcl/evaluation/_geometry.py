@@ -13,14 +13,11 @@ from jax.typing import ArrayLike
 from mvcl import metrics
 from mvcl.evaluation._evaluation import Result
 
-BINS = 80
-"""Bins of the histograms of cosines, of equal width in [-1, 1]."""
+BINS = 80  # of the histograms of cosines, of equal width in [-1, 1]
 TOGETHER = "all views"
 """Name of the vectors of all views as one set."""
-ROWS = 1_000
-"""Most rows of a view whose distances of all pairs are measured."""
-MOST = 50_000
-"""Most rows of a view that its ranks are of."""
+ROWS = 1_000  # of a view at most, whose distances of all pairs are measured
+MOST = 50_000  # rows of a view that its ranks are of
 _CHUNK = 4_096  # rows that are widened at once
 _uniformity = jax.jit(metrics.uniformity)  # compiled once for all views
 _FLAT = 1e-5  # variance in a direction that is not used

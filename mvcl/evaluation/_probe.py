@@ -45,14 +45,13 @@ def linear_probe(
     if not out.any():
         why, got = "so that a fifth can be held out", f"{len(y)} rows of {len(np.unique(y))} classes"
         raise ValueError(f"train_labels must have 5 rows of some class, {why}, got {got}")
-    best, best_score = float(max(penalties)), -1.0
     weights: np.ndarray | None = None
+    scores = {}
     strongest_first = sorted(penalties, reverse=True)  # each fit starts from the previous penalty's
     for penalty in track(strongest_first, "linear probe, penalties", len(strongest_first), "fits"):
         weights = fit_logistic(rows[~out], y[~out], penalty, num_classes=num_classes, start=weights)
-        score = _accuracy(weights, rows[out], y[out])
-        if score > best_score:
-            best, best_score = float(penalty), score
+        scores[penalty] = _accuracy(weights, rows[out], y[out])
+    best = float(max(scores, key=scores.__getitem__))  # the first of equals
     weights = fit_logistic(rows, y, best, num_classes=num_classes)
     return [_accuracy(weights, jnp.asarray((x - mean) / scale), y) for x, y in checked], best
 

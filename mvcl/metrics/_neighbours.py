@@ -133,27 +133,22 @@ def _cosine_ranks(queries: jax.Array, keys: jax.Array) -> jax.Array:
 @jax.jit
 def _volume_ranks(others: jax.Array, keys: jax.Array) -> jax.Array:
     keys = _numerics.unit(keys)
+    basis: list[jax.Array] = []  # of each instance's vectors, by Gram-Schmidt; zeros for dependent ones
+    for view in _numerics.unit(others):
+        v = _numerics.orthogonal_part(view, basis)
+        length = jnp.sqrt(jnp.sum(v * v, axis=-1, keepdims=True))
+        basis.append(jnp.where(length > 4 * _rounding(v), _numerics.unit(v), 0))
 
     def score(basis: jax.Array) -> jax.Array:
         """(b, n) squared lengths of the projections of the keys onto the spans of (b, k, d) bases."""
         first, *more = (_numerics.inner("bd,nd->bn", basis[:, m], keys) ** 2 for m in range(basis.shape[1]))
         return sum(more, start=first)
 
-    return _ranks(score, jnp.swapaxes(_basis(others), 0, 1), 4 * _rounding(keys))
+    return _ranks(score, jnp.swapaxes(jnp.stack(basis), 0, 1), 4 * _rounding(keys))
 
 
 def _rounding(z: jax.Array) -> float:
     return float(jnp.finfo(z.dtype).eps) * z.shape[-1] ** 0.5
-
-
-def _basis(views: jax.Array) -> jax.Array:
-    """(k, n, d) orthonormal bases of the k vectors of each instance, by Gram-Schmidt; zeros for dependent ones."""
-    basis: list[jax.Array] = []
-    for view in _numerics.unit(views):
-        v = _numerics.orthogonal_part(view, basis)
-        length = jnp.sqrt(jnp.sum(v * v, axis=-1, keepdims=True))
-        basis.append(jnp.where(length > 4 * _rounding(v), _numerics.unit(v), 0))
-    return jnp.stack(basis)
 
 
 def _ranks(score: Callable[[jax.Array], jax.Array], queries: jax.Array, tie: float) -> jax.Array:

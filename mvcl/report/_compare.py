@@ -8,6 +8,7 @@ is sorted, small type `beside` or `below` it, and the `shade` of its background 
 
 import json
 import math
+import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -25,7 +26,6 @@ Cell = dict[str, Any]
 Group = tuple[str, list[int], list[int | None]]
 Groups = Sequence[Group]
 Names = Sequence[str]
-Steps = Sequence[int | None]
 NONE: Cell = {"text": "–"}
 _TRAINED = "trained encoder"
 
@@ -48,14 +48,14 @@ def of_frame(caption: str, frame: pd.DataFrame, digits: str, shade: float = 0.0)
     return {"caption": caption, "headings": [""], "columns": [*frame], "rows": rows, "kind": "plain"}
 
 
-def of_values(values: Iterable[float], digits: str = ".3f", sign: str = "") -> Cell:
+def of_values(values: Iterable[float], digits: str = ".3f") -> Cell:
     """The mean of the values of several seeds with its 95 % interval; of one value, or equal ones, the value."""
     values = list(values)
     if not values:
         return NONE
     mean, low, high, _ = metrics.interval(values)
-    beside = f"[{low:{sign}{digits}}, {high:{sign}{digits}}]" if len(set(values)) > 1 else ""
-    return {"text": f"{mean:{sign}{digits}}", "value": mean, "beside": beside}
+    beside = f"[{low:{digits}}, {high:{digits}}]" if len(set(values)) > 1 else ""
+    return {"text": f"{mean:{digits}}", "value": mean, "beside": beside}
 
 
 def _cells(results: pd.DataFrame, columns: Names) -> list[Cell]:
@@ -69,13 +69,6 @@ def _cells(results: pd.DataFrame, columns: Names) -> list[Cell]:
             beside = "" if np.isnan(deviation) else f"± {deviation:.3f}"
             cells[column] = {"text": f"{value:.3f}", "value": float(value), "beside": beside}
     return [cells[column] for column in columns]
-
-
-def protocols(runs: Sequence[Run], names: Names) -> list[tuple[str, str]]:
-    """(columns, protocol); runs and rows are named where a column has several."""
-    every = pd.concat([run.evaluation.assign(run=f"{n}, " * (len(runs) > 1)) for run, n in zip(runs, names)])
-    found = evaluation.shared_protocols(every["run"] + every["row"], every["column"], every["protocol"])
-    return [(", ".join(columns) + whose, protocol) for columns, whose, protocol in found]
 
 
 def groups(runs: Sequence[Run], names: Names) -> list[Group]:
@@ -130,7 +123,8 @@ def several(
     `fields` are shown beside them, name -> value of each group.
     """
     members = [(g, *member) for g, (_, *both) in enumerate(of) for member in zip(*both)]
-    steps = [_most(runs[p].step for p in places if len(runs[p].evaluation)) for _, places, _ in of]
+    of_each = ([runs[p].step for p in places if len(runs[p].evaluation)] for _, places, _ in of)
+    steps = [statistics.mode(found) if found else None for found in of_each]
     trained = [runs[p].evaluation[runs[p].evaluation["row"] == _TRAINED] for _, p, _ in members]
     columns = pd.concat(trained)["column"].unique().tolist()
     every = pd.concat(
@@ -139,7 +133,7 @@ def several(
         if runs[p].step == steps[g]
     )
     found = every.dropna(subset="value")
-    usual = found.groupby(["group", "row", "column"])["protocol"].transform(_most)
+    usual = found.groupby(["group", "row", "column"])["protocol"].transform(statistics.mode)
     found = found[found["protocol"] == usual]
     singles = []
     for (_, place, seed), part in zip(members, trained):
@@ -160,7 +154,7 @@ def _results(
     found: pd.DataFrame,
     columns: Names,
     of: Groups,
-    steps: Steps,
+    steps: Sequence[int | None],
     fields: Mapping[str, Names],
     every: pd.DataFrame,
 ) -> Table:
@@ -174,7 +168,7 @@ def _results(
         here, may = trained[trained["column"] == name], []  # which have a comparable number
         for g, part in here.groupby("group"):
             cell, whole = cells[g][column], len(of[g][1])
-            if part["protocol"].iloc[0] != _most(here["protocol"]):
+            if part["protocol"].iloc[0] != statistics.mode(here["protocol"]):
                 cell["text"] += " ‡"
             elif steps[g] == usual:
                 may.append(cell)
@@ -241,7 +235,7 @@ def _notes(cells: Sequence[Cell], other_steps: bool) -> str:
     return "; ".join(note for note, holds in notes.items() if holds) + "."
 
 
-def _gaps(trained: pd.DataFrame, columns: Names, of: Groups, steps: Steps) -> Table | None:
+def _gaps(trained: pd.DataFrame, columns: Names, of: Groups, steps: Sequence[int | None]) -> Table | None:
     """Differences to the first group, paired by seed; None where no group shares two seeds with it."""
     known, rows = trained.dropna(subset="seed"), []
     for g, (name, *_) in enumerate(of[1:], 1):
@@ -252,7 +246,7 @@ def _gaps(trained: pd.DataFrame, columns: Names, of: Groups, steps: Steps) -> Ta
             same = steps[g] == steps[0] and both["protocol_x"].equals(both["protocol_y"])
             gaps = both["value_x"] - both["value_y"] if same and len(both) > 1 else ()
             shared = max(shared, len(gaps))
-            cells.append(of_values(gaps, ".3f", "+"))
+            cells.append(of_values(gaps, "+.3f"))
         if shared:
             rows.append(([name, str(shared)], cells))
     notes = "Mean of the differences of runs with the same seed, with [95 % interval, Student's t]."
@@ -294,11 +288,6 @@ def _geometry(run: Run) -> dict[str, tuple[int, str, dict[str, float]]]:
         if step is not None:
             logged[output] = (step, "log", {m: float(s[step]) for m, s in of.items() if step in s.index})
     return logged
-
-
-def _most(values: Iterable[Any]) -> Any:
-    """The most frequent value, the first of several; None of nothing."""
-    return next((value for value, _ in Counter(values).most_common(1)), None)
 
 
 def short(value: object) -> str:

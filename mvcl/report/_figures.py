@@ -1,6 +1,5 @@
-"""Figures as text for the page: curves over training, plots of embeddings, and small pictures."""
+"""Figures as text for the page: curves over training, and plots of embeddings."""
 
-import base64
 import io
 import itertools
 import re
@@ -17,7 +16,6 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import LogFormatter
-from PIL import Image
 
 from mvcl import metrics
 
@@ -179,22 +177,18 @@ def curves(
         space = 0.05 * (limits[1] - limits[0])
         axes.set_ylim(limits[0] - space, limits[1] + space)
     if 2 <= len(names) <= _NAMED:
-        _name_ends(axes, lines, names)
+        low, high = axes.get_ylim()
+        values = pd.Series([last(line["value"]) for line in lines], dtype=float)
+        ends = values.dropna().sort_values(kind="stable")
+        places: list[float] = []  # of the names, at least a line of text apart
+        for place in (ends - low) / (high - low):
+            places.append(max(place, places[-1] + _APART) if places else place)
+        over = max(0.0, places[-1] - 1)
+        for place, i in zip(places, ends.index):
+            name = names[i] if len(names[i]) <= _NAME else f"{names[i][: _NAME - 1]}…"
+            text, at = f"{SYMBOLS[i]} {name}", (1.01, place - over)
+            axes.annotate(text, at, xycoords="axes fraction", va="center", fontsize=8, annotation_clip=False)
     return _plot(figure, alt)
-
-
-def _name_ends(axes: Axes, lines: Sequence[pd.DataFrame], names: Sequence[str]) -> None:
-    """Write the names of the lines beside their ends, at least a line of text apart."""
-    low, high = axes.get_ylim()
-    ends = pd.Series([last(line["value"]) for line in lines], dtype=float).dropna().sort_values(kind="stable")
-    places: list[float] = []
-    for place in (ends - low) / (high - low):
-        places.append(max(place, places[-1] + _APART) if places else place)
-    over = max(0.0, places[-1] - 1)
-    for place, line in zip(places, ends.index):
-        name = names[line] if len(names[line]) <= _NAME else f"{names[line][: _NAME - 1]}…"
-        text, at = f"{SYMBOLS[line]} {name}", (1.01, place - over)
-        axes.annotate(text, at, xycoords="axes fraction", va="center", fontsize=8, annotation_clip=False)
 
 
 @rc_context(_STYLE)
@@ -306,9 +300,9 @@ def scatter(points: np.ndarray, labels: np.ndarray, alt: str) -> Markup:
     figure = Figure(figsize=(5.4, 4.6))
     axes = figure.add_subplot()
     for c in np.unique(labels):
-        look: dict[str, Any] = {"color": LINES[c % len(LINES)], "marker": MARKERS[c % len(MARKERS)]}
+        color, marker = LINES[c % len(LINES)], MARKERS[c % len(MARKERS)]
         x, y = points[labels == c].T
-        axes.scatter(x, y, s=11, alpha=0.75, linewidths=0, **look)
+        axes.scatter(x, y, s=11, alpha=0.75, linewidths=0, color=color, marker=marker)
     axes.set_aspect("equal", adjustable="datalim")
     axes.set_axis_off()
     return _plot(figure, alt)
@@ -340,13 +334,3 @@ def project(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         perplexity = min(30.0, (len(rows) - 1) / 3)
         points = TSNE(init=start, perplexity=perplexity, random_state=0, n_jobs=1).fit_transform(reduced)
     return points, rows
-
-
-def photo(image: np.ndarray) -> tuple[str, bool]:
-    """An (H, W, C) uint8 image as a data: URL, at most 128 pixels a side, and whether all sides are below 64."""
-    picture = Image.fromarray(image[:, :, :3] if image.shape[2] >= 3 else image[:, :, 0])
-    picture.thumbnail((128, 128))
-    stream = io.BytesIO()
-    picture.save(stream, "PNG")
-    url = f"data:image/png;base64,{base64.b64encode(stream.getvalue()).decode()}"
-    return url, max(picture.size) < 64  # small images are shown with sharp pixels

@@ -15,7 +15,7 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 
-from mvcl import _buckets, _files, metrics
+from mvcl import _buckets, _files, evaluation, metrics
 from mvcl._progress import track
 from mvcl.report import _compare, _figures
 from mvcl.report._read import IMAGES, Run, kind, read_run
@@ -42,12 +42,15 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> Path:
         unique = (end for end in ends if [of[-len(end) :] for of in parts].count(end) == 1)
         names.append("/".join(next(unique, [str(path)])))
     of = [(name if several else "", run) for name, run in zip(names, runs)]
+    # Where a column has several protocols, runs and rows are named.
+    every = pd.concat([run.evaluation.assign(run=f"{name}, " if several else "") for name, run in of])
+    found = evaluation.shared_protocols(every["run"] + every["row"], every["column"], every["protocol"])
     files = resources.files("mvcl.report") / "templates"
     script, style = ((files / name).read_text() for name in ("sort.js", "style.css"))
     text = _TEMPLATES.get_template("page.html").render(
         _several_runs(runs, names) if several else _one_run(runs[0], names[0]),
         several=several,
-        protocols=_compare.protocols(runs, names),
+        protocols=[(", ".join(columns) + whose, protocol) for columns, whose, protocol in found],
         pairs=_pairs(runs, names) if any(run.refreshes for run in runs) else [],
         missing=[(n, *item) for n, run in of for item in run.missing if not several or item[0] != IMAGES],
         times=[(name, run.time) for name, run in of if run.time],
@@ -73,10 +76,21 @@ def _one_run(run: Run, name: str) -> dict[str, object]:
         parts.append(f"{views['k']} views")
     if len(run.log):
         parts.append(f"step {max(run.log.index):.0f}")
+    tiles = []  # name, value, comparison or note
+    loss, chance = (_figures.last(_figures.series(run.log, key)) for key in ("loss", "chance"))
+    if loss is not None:
+        tiles.append(("last loss", f"{loss:.4g}", "" if chance is None else f"chance {chance:.4g}"))
+    values = {row: of.set_index("column")["value"].dropna() for row, of in run.evaluation.groupby("row")}
+    raws = values.get("raw input", {})
+    for column, value in values.get("trained encoder", {}).items():
+        tiles.append((column, f"{value:.3f}", f"raw input {raws[column]:.3f}" if column in raws else ""))
+    rates = _figures.series(run.log, "views_per_second")
+    if rates.notna().any():
+        tiles.append(("views per second", f"{rates.median():,.0f}", "median"))
     return {
         "title": name,
         "subtitle": " · ".join(parts) or str(run.path),
-        "tiles": _tiles(run),
+        "tiles": tiles,
         "warnings": run.warnings,
         "results": _compare.of_run(run) if len(run.evaluation) else None,
         "curves": _figures.of_runs([[run.log]], [name]),
@@ -117,22 +131,6 @@ def _several_runs(runs: Sequence[Run], names: Sequence[str]) -> dict[str, object
         "differences": different,
         "group_names": group_names,
     }
-
-
-def _tiles(run: Run) -> list[tuple[str, str, str]]:
-    """(name, value, comparison or note)."""
-    tiles = []
-    loss, chance = (_figures.last(_figures.series(run.log, key)) for key in ("loss", "chance"))
-    if loss is not None:
-        tiles.append(("last loss", f"{loss:.4g}", "" if chance is None else f"chance {chance:.4g}"))
-    values = {row: of.set_index("column")["value"].dropna() for row, of in run.evaluation.groupby("row")}
-    raws = values.get("raw input", {})
-    for column, value in values.get("trained encoder", {}).items():
-        tiles.append((column, f"{value:.3f}", f"raw input {raws[column]:.3f}" if column in raws else ""))
-    rates = _figures.series(run.log, "views_per_second")
-    if rates.notna().any():
-        tiles.append(("views per second", f"{rates.median():,.0f}", "median"))
-    return tiles
 
 
 def _weights(run: Run) -> dict[str, object]:
@@ -203,8 +201,7 @@ def _decomposition(found: Mapping[str, Any]) -> dict[str, object]:
     for name, of in found["rows"].items():
         frame = of["numbers"].rename(columns=lambda column: column.replace("_", " "))
         tables.append((_compare.of_frame(name, frame, ".3f"), of["protocol"]))
-    parts = next(iter(found["rows"].values()))["parts"]
-    key = _figures.legend(parts)
+    key = _figures.legend(next(iter(found["rows"].values()))["parts"])
     return {"step": found["step"], "plot": _figures.parts(found["rows"]), "key": key, "tables": tables}
 
 

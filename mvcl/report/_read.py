@@ -1,6 +1,8 @@
 """Read run folders, complete or not, into plain values."""
 
+import base64
 import fcntl
+import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,10 +12,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from PIL import Image
 
 from mvcl import _buckets, _files, training
 from mvcl._progress import duration
-from mvcl.report import _figures
 
 IMAGES = "The images of the views"
 _EXAMPLES = 8  # rows of the grid of views
@@ -190,8 +192,15 @@ def _views(file: Path) -> list[tuple[str, list[tuple[str, str, bool, int]]]]:
     rows = []
     for name, image, of in list(zip(_classes(data, labels), data["images"], data["views"]))[:_EXAMPLES]:
         pictures = [image, *(view[:size, :size] for view, size in zip(of, sizes, strict=True))]
-        shown = zip(names, map(_figures.photo, pictures), widths, strict=True)
-        rows.append((name, [(title, *photo, width) for title, photo, width in shown]))
+        shown = []
+        for title, pixels, width in zip(names, pictures, widths, strict=True):
+            picture = Image.fromarray(pixels[:, :, :3] if pixels.shape[2] >= 3 else pixels[:, :, 0])
+            picture.thumbnail((128, 128))
+            stream = io.BytesIO()
+            picture.save(stream, "PNG")
+            url = f"data:image/png;base64,{base64.b64encode(stream.getvalue()).decode()}"
+            shown.append((title, url, max(picture.size) < 64, width))
+        rows.append((name, shown))
     return rows
 
 
@@ -241,8 +250,7 @@ def _decomposition(file: Path) -> dict[str, Any]:
         parts = [str(part) for part in of["parts"]]
         if not np.isfinite(numbers.loc[parts].to_numpy()).all():
             raise ValueError(f"the parts of {name} must be finite")
-        rows[str(name)] = {"parts": parts, "entropy": entropy, "numbers": numbers}
-        rows[str(name)]["protocol"] = str(of["protocol"])
+        rows[name] = {"parts": parts, "entropy": entropy, "numbers": numbers, "protocol": str(of["protocol"])}
     if not rows:
         raise ValueError("it has no rows")
     return {"step": int(content["step"]), "rows": rows}
