@@ -100,8 +100,7 @@ def with_config(
 
 # What objectives that have one of these arguments mean by it, from the docstring of their package.
 _SHARED = dict(re.findall(r"^- `(\w+)`: (.*?)(?=^- |^$)", losses.__doc__ or "", re.MULTILINE | re.DOTALL))
-registry = ConstructorRegistry()
-"""For `with registry: tyro.cli(...)`: options of functions are parsed by their signatures."""
+registry = ConstructorRegistry()  # in `with registry: tyro.cli(...)` options are parsed by signatures
 
 
 @registry.struct_rule

@@ -195,8 +195,7 @@ def check(config: Config) -> Config:
     _checks.fields("mesh", mesh, slices="[1, inf)", fsdp="[1, inf)")
     if mesh.data != -1:  # all
         _checks.fields("mesh", mesh, data="[1, inf)")
-    if 0 < len(views.policies) < k:
-        n = len(views.policies)
+    if 0 < (n := len(views.policies)) < k:
         raise ValueError(f"views.policies must be empty or have at least views.k = {k} entries, got {n}")
     if config.examples < 2:
         raise ValueError(f"a batch must hold at least 2 examples, got {config.examples}{config.batch_origin}")

@@ -67,8 +67,7 @@ def outlined(config: Config) -> tuple[Config, data.Outline, str, bool]:
 def estimate(config: Config) -> Estimate:
     """Compile the step at full size; missing data are assumed to have their published size."""
     config, outline, assumed, counted = outlined(config)
-    with _progress.during("building the model"):
-        program = build(config, outline)
+    program = build(config, outline)
     state, batch = program.abstract_state, abstract_batch(program, config, outline)
     with _progress.during("compiling the training step"), models.xla_convolutions():
         compiled = program.step.lower(state, batch).compile()  # type: ignore[attr-defined]

@@ -110,8 +110,7 @@ class Encoder:
     def _encoded(self, split: data.Split, state: _program.State | None, output: str = "config") -> np.ndarray:
         """Features of every row of a split; without a state what the encoder sees of it."""
         if output not in self._runs:
-            protocol = self.config.evaluation
-            features = {"config": protocol.features, "mean": "views"}.get(output, output)
+            features = {"config": self.config.evaluation.features, "mean": "views"}.get(output, output)
             config = replace_at(self.config, ("evaluation", "features"), features)
             apply, rows, head = _program.features_of(config, self.run.outline.spec, self.run.program.learner)
             program = dataclasses.replace(self.run.program, apply=apply, rows=rows, head=head)
@@ -211,11 +210,8 @@ def fit(
 def _suited(split: data.Split, fields: dict[str, Any]) -> dict[str, Any]:
     """The fields of a config that fit arrays of these shapes."""
     spec = split.spec
-    found: dict[str, Any] = {
-        "evaluation": None,
-        "head": models.MLPHead(out=64, norm="batch"),
-        "train": Train(evaluate_every=0),
-    }
+    head, train = models.MLPHead(out=64, norm="batch"), Train(evaluate_every=0)
+    found: dict[str, Any] = {"evaluation": None, "head": head, "train": train}
     if spec.given:
         encoder, method = fields.get("encoder"), fields.pop("method", methods.MultiEncoder())
         if getattr(method, "encoders", None) == ():

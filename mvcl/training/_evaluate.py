@@ -13,7 +13,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.tree_util import Partial
 
 from mvcl import _checks, _files, _progress, augment, data, evaluation
 from mvcl.training import _program, _serialise
@@ -21,16 +20,12 @@ from mvcl.training._config import Config
 from mvcl.training._run import Run, host_crop
 
 Features = dict[str, np.ndarray]
-# Added to the seed of the evaluation: crops differ from those of pre-training with the same seed.
-SEED = 1_000_003
-# Raw inputs of more bytes are not evaluated.
-_RAW_BYTES = 8 << 30
+SEED = 1_000_003  # added to the seed of the evaluation, so that crops differ from those of pre-training
+_RAW_BYTES = 8 << 30  # raw inputs of more are not evaluated
 BASELINES = ("untrained encoder", "raw input")
 """Rows of what was not trained, measured beside a trained encoder."""
-Table = dict[str, list[evaluation.Result]]
-"""Row name -> results."""
-Score = tuple[str, float]
-"""Name and value of the protocol's score."""
+Table = dict[str, list[evaluation.Result]]  # row name -> results
+Score = tuple[str, float]  # name and value of the protocol's score
 _FILE, _UNFINISHED = "evaluation.json", "evaluation.unfinished.json"
 
 
@@ -125,7 +120,7 @@ def encode_readable(
     names the encoder in reports; None encodes the splits that the evaluation needs. The head's output of a split, if
     the evaluation needs that too, is `SPLIT, head`.
     """
-    apply = run.program.rows if state is None else Partial(run.program.apply, state)
+    apply = run.program.rows if state is None else jax.tree_util.Partial(run.program.apply, state)
     features, readable = {}, dict(run.splits)
     for name in splits or ():
         check_split(run, name)
@@ -202,7 +197,7 @@ def augmented(
         first = {"images": jnp.asarray(views)[:, 0]}
         return program.learner.features(*_program.evaluated(state), first, options.features)
 
-    apply = Partial(features, state)
+    apply = jax.tree_util.Partial(features, state)
     stream = data.batches(
         whole,
         batch_size=batch_size,
@@ -226,6 +221,5 @@ def augmented(
             found, index = evaluation.encode(
                 apply, parts, batch_size=size, rows=batch_size, sharding=sharding
             )
-            # Replacements of unreadable rows may be equal, and `encode` keeps one of them.
-            drawn = np.resize(np.arange(len(index)), batch_size)
+            drawn = np.resize(np.arange(len(index)), batch_size)  # `encode` keeps one of equal replacements
             yield found[drawn], whole.labels[index[drawn]]

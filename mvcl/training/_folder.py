@@ -25,7 +25,6 @@ from mvcl import _buckets, _files, _progress, data, methods
 from mvcl.training import _optimizers, _serialise
 from mvcl.training._config import Config, free
 
-State = Any
 LOG = "metrics.jsonl"
 SCORE = "score"
 """A row of metrics.jsonl with this key is a score; its value is the name of the entry with the number."""
@@ -194,7 +193,7 @@ class Checkpoints:
         best = self.best(info.step for info in checkpoints)
         return [info.step == best for info in checkpoints]
 
-    def save(self, step: int, state: State, record: dict[str, Any]) -> bool:
+    def save(self, step: int, state: Any, record: dict[str, Any]) -> bool:
         """Start writing a checkpoint, with plain values as `record`; False if it exists. The state may be donated."""
         whole = {**record, "step": step, "digest": np.asarray(_digest(state)).tolist()}
         checksum = zlib.crc32(json.dumps(whole, sort_keys=True).encode())
@@ -213,7 +212,7 @@ class Checkpoints:
         with closing(self._manager):
             self.wait()
 
-    def restore(self, like: State, step: int | None = None) -> tuple[State, dict[str, Any]] | None:
+    def restore(self, like: Any, step: int | None = None) -> tuple[Any, dict[str, Any]] | None:
         """The newest readable state and its record, or None if there is no checkpoint.
 
         A checkpoint that cannot be read or fails its digest is moved to `damaged/`, and the previous one is read;
@@ -245,7 +244,7 @@ class Checkpoints:
         what = f"none of the checkpoints in {self._folder} can be read; they are in {damaged}"
         raise ValueError(f"{what}. Restore the folder from a copy, or start in another --workdir")
 
-    def _read(self, step: int, like: State) -> tuple[State, dict[str, Any]]:
+    def _read(self, step: int, like: Any) -> tuple[Any, dict[str, Any]]:
         args = ocp.args.Composite(state=ocp.args.StandardRestore(like), record=ocp.args.JsonRestore())
         restored = self._manager.restore(step, args=args)
         state, record = restored["state"], restored["record"]
@@ -272,7 +271,7 @@ def _named(folder: Path) -> Iterator[None]:
 
 
 @jax.jit
-def _digest(tree: State) -> jax.Array:
+def _digest(tree: Any) -> jax.Array:
     """A 32-bit checksum of each array, independent of its sharding."""
     words = []
     for leaf in jax.tree.leaves(tree):

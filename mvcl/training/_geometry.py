@@ -18,8 +18,7 @@ from mvcl.training import _evaluate, _program
 from mvcl.training._run import Run, host_crop
 
 OUTPUTS = ("encoder", "head")
-# Of the split, in training: enough for 3 digits of every measure, and quickly encoded.
-_EXAMPLES_IN_TRAINING = 1_000
+_EXAMPLES_IN_TRAINING = 1_000  # of the split: enough for 3 digits of every measure, and quickly encoded
 _DIGITS = 6  # of a number in the file, whose spectra are long
 _COLUMNS = 4096  # of raw views that are probed too
 
@@ -163,8 +162,7 @@ def of_views(
         raise ValueError(f"--views must be {k}, since each view has an encoder of its own; got {views}")
     policies = [run.config.policies[view % k] for view in range(0 if spec.given else views)]
     seed, fixed = run.config.evaluation.seed + _evaluate.SEED, run.outline.spec.image_shape is not None
-    # The outputs of the views side by side, where a method has them.
-    beside = {"encoder": "views", "head": "head_views"}
+    beside = {"encoder": "views", "head": "head_views"}  # of the views side by side, where a method has them
     beside = {of: beside[of] if beside.get(of) in learner.outputs else of for of in outputs}
 
     def each(params: Any, statistics: Any, inputs: Any, index: jax.Array) -> list[jax.Array]:
@@ -243,8 +241,7 @@ def decompose(
             numbers = {of: row.dropna().to_dict() for of, row in each.frame().iterrows()}  # JSON has no NaN
             more = {"entropy": each.entropy, "protocol": each.protocol, "numbers": numbers}
             rows[name] = {"parts": [*each.parts]} | more
-        content = {"step": int(state["step"]), "rows": rows}
-        _files.write_whole(out, json.dumps(content, indent=1) + "\n")
+        _files.write_whole(out, json.dumps({"step": int(state["step"]), "rows": rows}, indent=1) + "\n")
         frame = pd.concat({name: of.frame() for name, of in found.items()}, names=["row", "of"])
         _files.write_whole(out.with_suffix(".csv"), frame.to_csv())
     return found

@@ -11,7 +11,6 @@ size is known for any number of examples and of devices.
 import dataclasses
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple, get_args
 
@@ -23,7 +22,6 @@ from jax.sharding import AbstractMesh, AxisType
 
 from mvcl import data, losses, methods, models
 from mvcl.training import _config, _cost, _optimizers, _program, _sharding
-from mvcl.training._config import Config
 from mvcl.training._serialise import replace_at
 
 
@@ -130,8 +128,8 @@ class Trace:
         """Most bytes that are alive beside the inputs."""
         leaves, free = self.leaves, self.free
         steps = [op for op in self.operations if not op.writes or any(leaves[v] == {v} for v in op.writes)]
-        last = {leaf: at for at, op in enumerate(steps) for leaf in _read(op.reads, leaves)}
-        last |= dict.fromkeys(_read(self.outputs, leaves), len(steps))
+        reads = [*(op.reads for op in steps), self.outputs]
+        last = {leaf: at for at, values in enumerate(reads) for v in values for leaf in leaves.get(v, ())}
         sizes = [scale(size) for size in self.sizes]
         dying = defaultdict(list)
         for leaf, at in last.items():
@@ -140,12 +138,11 @@ class Trace:
         alive = most = 0.0
         for at, op in enumerate(steps):
             new = sum(sizes[v] for v in op.writes if leaves[v] == {v} and v in last and v not in free)
-            gone = sum(sizes[leaf] for leaf in dying[at])
             inside = scale(op.inside) + max((body.peak(scale) for body in op.bodies), default=0.0)
             free_places = sum(sizes[leaf] for leaf in dying[at] if leaf not in self.barred)
             in_place = op.name in _CHEAP | _DEAR
             most = max(most, alive + inside + (max(new - free_places, 0.0) if in_place else new))
-            alive += new - gone
+            alive += new - sum(sizes[leaf] for leaf in dying[at])
         return most
 
 
@@ -171,11 +168,6 @@ def _own(eqn: Any) -> tuple[int, tuple[Trace, ...], int, int]:
     return 0, (), 1, 0
 
 
-def _read(values: list[int], leaves: dict[int, frozenset[int]]) -> Iterator[int]:
-    for value in values:
-        yield from leaves.get(value, ())
-
-
 def _leaves(trace: Trace) -> dict[int, frozenset[int]]:
     """For each value the stored ones that it is computed from: of a stored value itself."""
     readers = Counter(value for op in trace.operations for value in op.reads)
@@ -185,7 +177,7 @@ def _leaves(trace: Trace) -> dict[int, frozenset[int]]:
     spread = {v for op in trace.operations if op.name in ("broadcast_in_dim", "iota") for v in op.writes}
     leaves = {value: frozenset([value]) for value in trace.inputs}
     for at, op in enumerate(trace.operations):
-        below = frozenset(_read(op.reads, leaves))
+        below = frozenset(leaf for value in op.reads for leaf in leaves.get(value, ()))
         for value in op.writes:
             one = readers[value] <= 1
             whole = {v for v in op.reads if v >= 0 and trace.counts[v] >= trace.counts[value]} - spread
@@ -197,11 +189,8 @@ def _leaves(trace: Trace) -> dict[int, frozenset[int]]:
     return leaves
 
 
-POLICIES: tuple[models.Remat, ...] = get_args(models.Remat)
-USABLE = 0.9
-"""Share of a device's memory that a step may take; the rest is for the runtime and the work space of kernels."""
+USABLE = 0.9  # of a device's memory for a step; the rest is for the runtime and the work space of kernels
 CAPACITIES = {"80 GB GPUs": 80e9, "32 GB TPU cores": 32e9, "16 GB TPU cores": 16e9}
-MOST_DEVICES = 4096
 _BATCHES = 3  # on a device: one in use, two prefetched
 
 
@@ -226,7 +215,7 @@ class Model:
     scores, as the kernel of a GPU.
     """
 
-    def __init__(self, config: Config, outline: data.Outline, platform: str = "gpu") -> None:
+    def __init__(self, config: _config.Config, outline: data.Outline, platform: str = "gpu") -> None:
         self.config, self.outline, group = config, outline, config.train.group
         self.unit: int = group or config.train.microbatch or int(getattr(config.encoder, "batch_groups", 1))
         self.learner = _program.learner_of(config, outline, platform)
@@ -246,13 +235,10 @@ class Model:
                 raise
 
     def _traced(self, rows: int, devices: int) -> Trace:
-        config = self.config
-        views = dataclasses.replace(config.views, strategy="growing")
-        train = dataclasses.replace(config.train, batch_size=rows)
-        local = dataclasses.replace(config, views=views, train=train)
-        one = _program.make_mesh(_config.Mesh(data=1))
-        cut = _sharding.microbatches(config.train.microbatch, rows, one)
-        objective = _objective(config, self.learner, devices)
+        local = replace_at(self.config, ("views", "strategy"), "growing")
+        local = replace_at(local, ("train", "batch_size"), rows)
+        cut = _sharding.microbatches(local.train.microbatch, rows, _program.make_mesh(_config.Mesh(data=1)))
+        objective = _objective(self.config, self.learner, devices)
         step = _program.step_of(local, 1000, self.learner, self.rule, objective, cut)
         counts = {"step": jax.ShapeDtypeStruct((), jnp.int32), "seed": jax.ShapeDtypeStruct((), jnp.uint32)}
         batch = _cost.batch_of(local, self.outline, rows)
@@ -276,14 +262,13 @@ class Model:
             trace = self.trace or self._traced(rows, devices)
             self.found[rows, devices] = trace.peak(scale), trace.flops(scale)
         temporaries, flops = self.found[rows, devices]
-        batch = _BATCHES * rows * self.example
-        return Memory(kept, moments, batch, temporaries + gathered, flops)
+        return Memory(kept, moments, _BATCHES * rows * self.example, temporaries + gathered, flops)
 
 
-def models_of(config: Config, outline: data.Outline, platform: str = "gpu") -> dict[str, Model]:
+def models_of(config: _config.Config, outline: data.Outline, platform: str = "gpu") -> dict[str, Model]:
     """The model of each policy that the encoder has."""
     found: dict[str, Model] = {}
-    for policy in POLICIES:
+    for policy in get_args(models.Remat):
         try:
             found[policy] = Model(replace_at(config, ("train", "remat"), policy), outline, platform)
         except models.NoBlocks:
@@ -293,13 +278,13 @@ def models_of(config: Config, outline: data.Outline, platform: str = "gpu") -> d
 
 def fewest(model: Model, capacity: float) -> int | None:
     """The smallest power of 2 of devices of so many bytes on which a step runs; None if there is none."""
-    sizes = (1 << power for power in range(MOST_DEVICES.bit_length()))
+    sizes = (1 << power for power in range(13))  # to 4096
     with suppress(ValueError):  # the batch divides over no more devices
         return next((devices for devices in sizes if model.on(devices).total <= USABLE * capacity), None)
     return None
 
 
-def memory_table(config: Config, devices: int) -> str:
+def memory_table(config: _config.Config, devices: int) -> str:
     """A table of the policies on so many devices, in GB of each, and the fewest devices of some sizes."""
     config, outline, assumed, _ = _cost.outlined(config)
     rows = [["remat", "FLOPs", "parameters", "optimiser", "batch", "temporaries", "in all", *CAPACITIES]]
@@ -333,7 +318,7 @@ def warning(run: Any) -> str:
     return f"{what}, also with --train.remat full; use more devices or a smaller --train.batch-size"
 
 
-def _objective(config: Config, learner: methods.Learner, devices: int) -> methods.OfViews:
+def _objective(config: _config.Config, learner: methods.Learner, devices: int) -> methods.OfViews:
     """The objective of the rows of so many devices, as a function of those of one."""
     takes, grouped = losses.takes(config.objective), config.train.group is not None
     over = 1 if grouped or not takes.axis_name else devices

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 import jax
 import jax.numpy as jnp
 import optax
+from jax.tree_util import keystr, tree_map_with_path
 
 from mvcl import _checks
 
@@ -135,9 +136,8 @@ def build(
     _checks.fields("optimizer", optimizer, warmup_epochs="[0, inf)", warmup_share="[0, 0.5]")
     if optimizer.warmup_share and optimizer.warmup_epochs:
         raise ValueError("optimizer.warmup_share must be 0 with optimizer.warmup_epochs, got both")
-    # A shortened run still reaches its peak learning rate.
     asked = optimizer.warmup_epochs * steps_per_epoch + optimizer.warmup_share * steps
-    warmup = min(round(asked), steps // 2)
+    warmup = min(round(asked), steps // 2)  # a shortened run still reaches its peak learning rate
     highest = peak(optimizer, examples)
     first, last = 0.0 if warmup else highest, optimizer.end_learning_rate
     learning_rate = optax.warmup_cosine_decay_schedule(first, highest, warmup, steps, last)
@@ -149,7 +149,8 @@ def build(
     decay = decay if optimizer.decays == "all" else optax.masked(decay, decay_mask)
     rule = optimizer.transformation(learning_rate, decay)
     if parts:
-        rule = optax.partition(dict.fromkeys(parts, rule), _part)
+        first_keys = partial(tree_map_with_path, lambda path, _: path[0].key)
+        rule = optax.partition(dict.fromkeys(parts, rule), first_keys)
     if optimizer.rates:
         rule = optax.chain(rule, _at_rates(optimizer.rates))
     if optimizer.clip_norm is not None:  # one norm over all parts
@@ -162,20 +163,13 @@ def _at_rates(rates: tuple[str, ...]) -> Rule:
     pairs = [text.partition("=")[::2] for text in rates]
 
     def factors(tree: Any) -> Any:
-        found: set[str] = set()
-
-        def factor(path: Any, _: Any) -> float:
-            name = "." + ".".join(re.findall(r"\['?(\w+)'?\]", jax.tree_util.keystr(path))) + "."
-            fits = [(part, value) for part, value in pairs if f".{part}." in name]
-            found.update(part for part, _ in fits)
-            return float(fits[-1][1]) if fits else 1.0
-
-        values = jax.tree_util.tree_map_with_path(factor, tree)
-        if lacking := [part for part, _ in pairs if part not in found]:
-            names = {jax.tree_util.keystr(path[:2]) for path, _ in jax.tree_util.tree_leaves_with_path(tree)}
-            there = ", ".join(sorted(names))
+        leaves, structure = jax.tree.flatten_with_path(tree)
+        names = ["." + ".".join(re.findall(r"\['?(\w+)'?\]", keystr(path))) + "." for path, _ in leaves]
+        if lacking := [part for part, _ in pairs if not any(f".{part}." in name for name in names)]:
+            there = ", ".join(sorted({keystr(path[:2]) for path, _ in leaves}))
             raise ValueError(f"optimizer.rates: no parameter is of {lacking[0]!r}; there are {there}")
-        return values
+        fits = ([value for part, value in pairs if f".{part}." in name] for name in names)
+        return jax.tree.unflatten(structure, [float(values[-1]) if values else 1.0 for values in fits])
 
     def update(updates: Any, state: Any, params: Any = None) -> Any:
         of = factors(updates)
@@ -197,10 +191,8 @@ def peak(optimizer: Optimizer, examples: int) -> float:
 
 
 _SPARED = re.compile(r"\['(bias|scale)'\](\.value)?$")
-_with_path, _keystr = jax.tree_util.tree_map_with_path, jax.tree_util.keystr
-decay_mask = partial(_with_path, lambda path, x: x.ndim > 1 and not _SPARED.search(_keystr(path)))
+decay_mask = partial(tree_map_with_path, lambda path, x: x.ndim > 1 and not _SPARED.search(keystr(path)))
 """Mask of decayed parameters: True for two or more dimensions, but for a `bias` and the `scale` of a norm."""
-_part = partial(_with_path, lambda path, _: path[0].key)  # each parameter's first key
 
 
 def restart(rule: Rule, state: dict[str, Any], parts: tuple[str, ...]) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """The processes of a run: their start, with the cache of compiled programs, and their stop at the same step."""
 
 import dataclasses
-import glob
 import importlib.util
 import os
 import re
@@ -21,8 +20,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from mvcl import _progress
 
-# Steps between setting and reading a flag, so that the host never waits for the device.
-_LAG = 2
+_LAG = 2  # steps between setting and reading a flag, so that the host never waits for the device
 # Variables with the number of processes, and with the index of this one.
 _NUMBERS = (("JAX_NUM_PROCESSES", "OMPI_COMM_WORLD_SIZE"), ("JAX_PROCESS_ID", "OMPI_COMM_WORLD_RANK"))
 
@@ -33,23 +31,21 @@ def join() -> None:
     JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID override what jax detects: a TPU pod, SLURM or Open
     MPI. Only process 0 reports progress. `ValueError` for incomplete or contradicting values.
     """
-    address, scheduler = os.environ.get("JAX_COORDINATOR_ADDRESS"), None
+    address = os.environ.get("JAX_COORDINATOR_ADDRESS")
+    scheduler = None if address else cluster(os.environ)
     numbers: list[int | None] = [None, None]
     if address:
         for place, names in enumerate(_NUMBERS):
-            for name in names:
-                if numbers[place] is None and (text := os.environ.get(name)):
-                    if not text.isdecimal():
-                        raise ValueError(f"{name} must be a number, got {text!r}")
-                    numbers[place] = int(text)
+            if name := next(filter(os.environ.get, names), None):
+                if not os.environ[name].isdecimal():
+                    raise ValueError(f"{name} must be a number, got {os.environ[name]!r}")
+                numbers[place] = int(os.environ[name])
         count, rank = numbers
         if ":" not in address:
             raise ValueError(f"JAX_COORDINATOR_ADDRESS must be HOST:PORT, got {address!r}")
         if count is not None and rank is not None and rank >= count:
             raise ValueError(f"JAX_PROCESS_ID must be 0 to {count - 1} of {count}, got {rank}")
-    elif (scheduler := cluster(os.environ)) is None:
-        return
-    if jax.distributed.is_initialized():
+    if not (address or scheduler) or jax.distributed.is_initialized():
         return
     # On SIGTERM a process saves; jax's service would take the signal before there is anything to save, and keep it.
     jax.config.update("jax_enable_preemption_service", False)
@@ -66,8 +62,7 @@ def join() -> None:
 def cluster(environ: Mapping[str, str]) -> str | None:
     """The scheduler that started several processes, if jax can find them; else None."""
     step = {f"SLURM_{name}" for name in ("JOB_ID", "STEP_NODELIST", "NTASKS", "PROCID", "LOCALID")}
-    # Without a job step this is a shell on a node, not a task.
-    if step <= set(environ) and int(environ["SLURM_NTASKS"]) > 1:
+    if step <= set(environ) and int(environ["SLURM_NTASKS"]) > 1:  # else maybe a shell on a node
         return "SLURM"
     if int(environ.get("OMPI_COMM_WORLD_SIZE", "1")) > 1:
         if "OMPI_MCA_orte_hnp_uri" not in environ:
@@ -77,7 +72,7 @@ def cluster(environ: Mapping[str, str]) -> str | None:
     wanted = environ.get("JAX_PLATFORMS", "")
     if (wanted and "tpu" not in wanted.split(",")) or "TPU_SKIP_MDS_QUERY" in environ:
         return None
-    chips = glob.glob("/dev/accel[0-9]*") + glob.glob("/dev/vfio/[0-9]*")
+    chips = [*Path("/dev").glob("accel[0-9]*"), *Path("/dev").glob("vfio/[0-9]*")]
     return "TPU VM" if chips and importlib.util.find_spec("libtpu") is not None else None
 
 
@@ -149,8 +144,7 @@ class Stop:
 @contextmanager
 def handling(handle: Callable[[int, Any], object]) -> Iterator[None]:
     """Context in which SIGTERM and SIGINT call a function; no change in other threads, which get no signals."""
-    main = threading.current_thread() is threading.main_thread()
-    caught = (signal.SIGTERM, signal.SIGINT) if main else ()
+    caught = (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ()
     before = {number: signal.signal(number, handle) for number in caught}
     try:
         yield

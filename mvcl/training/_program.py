@@ -14,7 +14,7 @@ import optax
 from jax.experimental import mesh_utils
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
-from mvcl import augment, data, losses, methods, metrics, models
+from mvcl import _progress, augment, data, losses, methods, metrics, models
 from mvcl.evaluation import Classification
 from mvcl.training import _config, _optimizers, _sharding
 from mvcl.training._config import Config, Train
@@ -38,8 +38,7 @@ class Program:
     abstract_state: State  # shapes, dtypes and shardings
     # The state is a dict of params, statistics, opt, step (updates done), seed and, with an EMA, ema.
     init: Callable[[], State]
-    # The state is donated; the other value is to be logged.
-    step: Callable[[State, Any], tuple[State, dict[str, jax.Array]]]
+    step: Callable[[State, Any], tuple[State, dict[str, jax.Array]]]  # donates the state; logs the rest
     # Of a batch (n, k, H, W, C) views, or a tuple of k arrays (n, ...) for given views and for sizes that differ.
     views: Callable[[Any], Any]
     # (b, d) features of (b, H, W, C) float32 or uint8 images, or of what `data.inputs` returns; the last `head` of them
@@ -48,10 +47,8 @@ class Program:
     head: int
     rows: Callable[[Any], jax.Array]  # (b, d): images as the encoder sees them, or all given views
     learning_rate: optax.Schedule
-    # Level of the objective; None if the method minimises something else.
-    chance: Callable[[], jax.Array] | None
-    # New moments of the optimiser for some parts of the parameters.
-    restart: Callable[[State, tuple[str, ...]], State]
+    chance: Callable[[], jax.Array] | None  # level of the objective; None if the method minimises another
+    restart: Callable[[State, tuple[str, ...]], State]  # new moments of the optimiser for some parts
 
 
 @cache
@@ -76,7 +73,6 @@ def build(config: Config, outline: data.Outline) -> Program:
     and part of the state, have them in common, so that runs one after the other compile once.
     """
     mesh, protocol = make_mesh(config.mesh), config.evaluation
-    both = isinstance(protocol, Classification) and protocol.knn_head
     unread: Any = {f.name: f.default for f in dataclasses.fields(Train) if "unread" in f.metadata}
     read = dataclasses.replace(
         config,
@@ -84,14 +80,15 @@ def build(config: Config, outline: data.Outline) -> Program:
         train=dataclasses.replace(config.train, **unread),
         mesh=_config.Mesh(),
         checkpoint=_config.Checkpoint(),
-        evaluation=Classification(features=protocol.features, knn_head=both),
+        evaluation=Classification(features=protocol.features, knn_head=getattr(protocol, "knn_head", False)),
     )
     built: Any = _built
     try:
         hash((read, outline))
     except TypeError:  # a field of the user's own, such as a dict
         built = _built.__wrapped__
-    program, seed = built(read, outline, mesh), np.uint32(config.train.seed % 2**32)
+    with _progress.during("building the model"):
+        program, seed = built(read, outline, mesh), np.uint32(config.train.seed % 2**32)
     return dataclasses.replace(program, init=partial(program.init, seed), views=partial(program.views, seed))
 
 
@@ -124,7 +121,6 @@ def _built(config: Config, outline: data.Outline, mesh: Mesh) -> Program:
 
     replicated = NamedSharding(mesh, PartitionSpec())
     microbatches = _sharding.microbatches(train.microbatch, rows, mesh)
-    step = step_of(config, steps, learner, rule, objective, microbatches, left)
     apply, plain, head = features_of(config, spec, learner)
     state = jax.tree.map(partial(placed, mesh=mesh), jax.eval_shape(init, np.uint32(0)))
     sharding = jax.tree.map(lambda x: x.sharding, state)
@@ -138,7 +134,7 @@ def _built(config: Config, outline: data.Outline, mesh: Mesh) -> Program:
         abstract_state=state,
         init=jax.jit(init, out_shardings=sharding),
         step=jax.jit(
-            step,
+            step_of(config, steps, learner, rule, objective, microbatches, left),
             donate_argnums=0,
             out_shardings=(sharding, replicated),
             compiler_options=cpu_options(train.remat != "none") if platform == "cpu" else None,
@@ -229,15 +225,14 @@ def features_of(config: Config, spec: data.ExampleSpec, learner: methods.Learner
     """`apply`, `rows` and `head` of a `Program`; images are transformed by the evaluation policy."""
     protocol, output, policy = config.evaluation, config.evaluation.features, evaluation_policy(config, spec)
     both = isinstance(protocol, Classification) and protocol.knn_head
-    crop = spec.image_shape is None  # from the host
     view = jax.vmap(  # deterministic: the key draws nothing
-        lambda image: augment.apply_policy(policy, jax.random.key(0), image, cropped=crop)
+        lambda image: augment.apply_policy(policy, jax.random.key(0), image, cropped=spec.image_shape is None)
     )
+    name = type(config.method).__name__
     if output not in learner.outputs:
-        outputs, name = ", ".join(learner.outputs), type(config.method).__name__
+        outputs = ", ".join(learner.outputs)
         raise ValueError(f"evaluation.features must be one of {outputs} for method {name}, got {output!r}")
     if both and (not learner.one_encoder or isinstance(config.method, methods.Supervised)):
-        name = type(config.method).__name__
         raise ValueError(f"evaluation.knn_head needs one encoder with a projection head, got method {name}")
 
     def apply(state: State, inputs: Any) -> jax.Array:

@@ -20,8 +20,7 @@ from mvcl.training._config import Config, Mesh, suited_to
 from mvcl.training._folder import Checkpoints
 from mvcl.training._serialise import from_json, replace_at, tree
 
-KEPT = ("params", "statistics", "ema", "step")
-"""What an encoder keeps of a state."""
+KEPT = ("params", "statistics", "ema", "step")  # what an encoder keeps of a state
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,11 +52,9 @@ def prepare(config: Config, splits: Mapping[str, data.Split] | None = None) -> R
         why = f"{compared} are compared with each other: one class may be there twice"
         how = f"a number that divides {unit}, or --data.classes-per-draw to a multiple of {compared}"
         raise ValueError(f"{what}, of which {why}. Set --train.group to {how}")
-    with _progress.during("building the model"):
-        program = _program.build(config, outline)
+    program = _program.build(config, outline)
     if outline.classes < 2:
-        protocol = config.evaluation.of_clusters(program.learner.clusters)
-        config = replace_at(config, ("evaluation",), protocol)
+        config = replace_at(config, ("evaluation",), config.evaluation.of_clusters(program.learner.clusters))
     elif splits.get("test") is split:
         config = replace_at(config, ("evaluation",), config.evaluation.without_test())
     config.evaluation.check(splits)
@@ -147,8 +144,7 @@ def _without_data(config: Config, kept: Mapping[str, Any]) -> Run:
     spec = data.ExampleSpec(shapes, names, spec["given"])
     outline = data.Outline(kept["examples"], kept["classes"], spec, kept["missing"])
     config = suited_to(config, outline)
-    with _progress.during("building the model"):
-        program = _program.build(config, outline)
+    program = _program.build(config, outline)
     return Run(config, {}, outline, program, data.Reading(config.train.corrupt_limit), kept=kept)
 
 
@@ -236,8 +232,7 @@ def batches(run: Run, first_step: int) -> Generator[data.Batch, None, None]:
         reading=run.reading,
         multiple=run.program.mesh.size,
     )
-    # By the reader's thread: the copy of a batch takes no time of the steps.
-    placed = data.to_devices(stream, run.program.batch_sharding)
+    placed = data.to_devices(stream, run.program.batch_sharding)  # by the reader's thread, beside the steps
     return data.watched(placed, config.train.stall_seconds, run.reading, ahead=2)
 
 

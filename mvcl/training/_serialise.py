@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import hashlib
-import importlib
 import importlib.machinery
 import inspect
 import json
@@ -29,8 +28,7 @@ TYPE, FUNCTION, DIGEST = "_type", "_function", "_digest"
 # Arrays and mesh axes that training passes to an objective; not options of the command line.
 _GIVEN_IN_TRAINING = {"mask", "axis_name", "key", "queue", "extra_negatives", "weights", "ratio"}
 PLAIN = (bool, int, float, str)
-# Import path -> function or class of a user's code: those that a config of this process has.
-_own: dict[str, Any] = {}
+_own: dict[str, Any] = {}  # import path -> function or class of a user's code in a config of this process
 _PUBLIC = (augment, data, evaluation, losses, methods, models, transport)
 
 
@@ -267,8 +265,7 @@ def load(source: str | Path) -> Config:
     if file.suffix == ".json":
         with _files.naming(file):
             return from_json(file.read_text(encoding="utf-8"))
-    module = config_module(file)
-    made = vars(module).get(variant)
+    made = vars(config_module(file)).get(variant)
     if not inspect.isfunction(made) or inspect.signature(made).parameters:
         raise _configs.unknown_variant(str(file), variant, _configs.variants(file))
     try:
@@ -285,7 +282,6 @@ def load(source: str | Path) -> Config:
 
 def config_module(file: Path) -> types.ModuleType:
     """Import the file as a module, with its folder on the import path as for a script."""
-    loader = importlib.machinery.SourceFileLoader(file.name, str(file))
     module = types.ModuleType(file.name)
     module.__file__ = str(file)
     sys.modules[file.name] = module  # dataclasses and digests look up the source here
@@ -294,7 +290,7 @@ def config_module(file: Path) -> types.ModuleType:
     sys.path += [studies] * (studies not in sys.path)  # behind all: copies of studies import what they share
     linecache.checkcache(str(file))  # digests need the current source
     try:
-        loader.exec_module(module)
+        importlib.machinery.SourceFileLoader(file.name, str(file)).exec_module(module)
     except SyntaxError as error:
         raise ValueError(f"{file} has a syntax error: {error}") from error
     except TypeError as error:

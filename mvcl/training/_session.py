@@ -18,8 +18,6 @@ import numpy as np
 from mvcl import _buckets, _files, _progress, data, metrics
 from mvcl.training import _evaluate, _folder
 from mvcl.training._config import Config
-from mvcl.training._evaluate import Table
-from mvcl.training._folder import Checkpoints
 from mvcl.training._processes import Interrupted, Stop
 from mvcl.training._program import State
 from mvcl.training._run import Run, sharded_as, with_initial
@@ -27,8 +25,7 @@ from mvcl.training._run import Run, sharded_as, with_initial
 # Phases of the clock that a logged row tells: the time between two rows without saving and evaluating.
 _PHASES = {"seconds_data": "data", "seconds_step": "training", "seconds_log": "logging"}
 _PAGES = Path("/proc/self/statm")  # the memory of this process, on Linux
-# Consecutive logged steps at chance level, or with a collapsed rank, before a warning.
-_PATIENCE = 5
+_PATIENCE = 5  # consecutive logged steps at chance level, or with a collapsed rank, before a warning
 # Dense bfloat16 TFLOP/s of one jax device, as the vendors state it, by the start of its `device_kind`.
 _PEAK_TFLOPS = {
     **{"TPU v2": 22.5, "TPU v3": 61.5},  # per core: jax has two devices per chip
@@ -38,8 +35,7 @@ _PEAK_TFLOPS = {
     **{"NVIDIA L4": 121.0, "NVIDIA L40": 181.0, "NVIDIA L40S": 362.0},
     **{"Tesla V100": 125.0, "Tesla T4": 65.0},
 }
-Page = Callable[[], Path] | None
-"""Writes the page of a run and returns its path."""
+Page = Callable[[], Path] | None  # writes the page of a run and returns its path
 
 
 class Diverged(RuntimeError):
@@ -225,9 +221,8 @@ class Session:
     ) -> None:
         """Read the newest checkpoint of the folder that can be read, or begin."""
         config, program = run.config, run.program
-        self.workdir, self.clock, self.stop = workdir, clock, stop
-        self.files, self._page = files, page
-        self.checkpoints = Checkpoints(workdir / "checkpoints", config.checkpoint.keep)
+        self.workdir, self.clock, self.stop, self.files, self._page = workdir, clock, stop, files, page
+        self.checkpoints = _folder.Checkpoints(workdir / "checkpoints", config.checkpoint.keep)
         self.scores = self.checkpoints.scores
         files.push(self.close)
         with _progress.during("reading the newest checkpoint"):
@@ -254,11 +249,10 @@ class Session:
         if jax.process_count() == 1 or error is None or isinstance(error, (Interrupted, Diverged)):
             self.checkpoints.close()
 
-    def begin(self) -> Table | None:
+    def begin(self) -> _evaluate.Table | None:
         """The table of a run that has ended; else None, and process 0 goes on with the log from the session's step."""
         steps, first = self.run.program.steps, jax.process_index() == 0
-        ended = None if self.step < steps else _evaluate.saved(self.run, self.workdir, self.step)
-        if ended is not None:
+        if self.step >= steps and (ended := _evaluate.saved(self.run, self.workdir, self.step)):
             table, score = ended
             if first and score is not None and self.step not in self.scores:  # the run was killed before
                 row = {"step": self.step, score[0]: score[1], _folder.SCORE: score[0]}
@@ -275,9 +269,8 @@ class Session:
         """What is due after this step: to `log`, to `save`, to `score` and to measure the `geometry`, unless its log
         has it. The evaluation after it scores the last step."""
         config, step, program = self.run.config, self.step, self.run.program
-        train = config.train
-        epochs = (train.evaluate_every, train.geometry_every)
-        scored, measured = (round(every * program.steps_per_epoch) for every in epochs)
+        train, epoch = config.train, program.steps_per_epoch
+        scored, measured = round(train.evaluate_every * epoch), round(train.geometry_every * epoch)
         due = {"log"} if step % train.log_every == 0 else set()
         if scored > 0 and 0 < step < program.steps and step % scored == 0 and step not in self.scores:
             due |= {"score"} if config.evaluation.scored else set()
@@ -318,7 +311,7 @@ class Session:
                 except Exception as error:  # a run must not end for its page
                     _progress.line(f"warning: the report was not written: {type(error).__name__}: {error}")
 
-    def evaluate(self) -> Table:
+    def evaluate(self) -> _evaluate.Table:
         """The table of the last state; a stop signal raises `Interrupted`, and the finished rows are kept."""
         with self.clock.phase("saving"):
             self.checkpoints.wait()

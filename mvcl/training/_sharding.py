@@ -10,8 +10,7 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from mvcl import losses, methods
 from mvcl.training._config import Config
 
-BATCH = PartitionSpec(("data", "fsdp"))
-"""Rows of a batch over all devices."""
+BATCH = PartitionSpec(("data", "fsdp"))  # rows of a batch over all devices
 
 
 def objective(config: Config, learner: methods.Learner, mesh: Mesh | AbstractMesh) -> methods.OfViews:

@@ -22,8 +22,7 @@ from mvcl.training._session import Clock, Diverged, Page, Session
 Hook = Callable[[int, State, dict[str, jax.Array]], None]
 """Called with the number of steps done, the state and the last step's values: before the first step of a session, with
 no values, and after each."""
-# Steps before a profile starts: they compile and fill queues.
-_UNPROFILED = 3
+_UNPROFILED = 3  # steps before a profile starts: they compile and fill queues
 
 
 def train(
@@ -233,8 +232,7 @@ def train_seeds(config: Config, folder: Path, seeds: int = 3, *, page: Page = No
     _checks.whole("seeds", seeds)
     tables = []
     for seed in _progress.track(range(config.train.seed, config.train.seed + seeds), "seed", seeds, "seeds"):
-        of_seed = replace_at(config, ("train", "seed"), seed)
-        tables.append(train(of_seed, folder / f"seed{seed}", page=page))
+        tables.append(train(replace_at(config, ("train", "seed"), seed), folder / f"seed{seed}", page=page))
     columns = {row: zip(*(table[row] for table in tables), strict=True) for row in tables[0]}
     return {row: [_mean(results) for results in of] for row, of in columns.items()}
 
