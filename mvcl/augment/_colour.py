@@ -1,7 +1,6 @@
 """Colour operations and RandAugment with explicit parameters, each equal to Pillow's; images as in `_geometry`."""
 
-from collections.abc import Callable
-from functools import partial, wraps
+from functools import partial
 from typing import Literal
 
 import jax
@@ -9,17 +8,6 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from mvcl.augment._geometry import halving_sum, inner, outer, over, to_bytes, unit
-
-
-def _on_image(operation: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
-    """The compiled operation on images (height, width, 1 or 3), from one in the layout of `inner`."""
-
-    @jax.jit
-    @wraps(operation)
-    def compiled(image: ArrayLike, *args: ArrayLike, **options: ArrayLike) -> jax.Array:
-        return outer(operation(inner(image), *args, **options))
-
-    return compiled
 
 
 def _luma(x: jax.Array) -> jax.Array:
@@ -32,11 +20,6 @@ def _luma(x: jax.Array) -> jax.Array:
 
 def _mean_luma(x: jax.Array) -> jax.Array:
     return halving_sum(_luma(halving_sum(x, 0)), 2) / (x.shape[0] * x.shape[2])
-
-
-def _blend(degenerate: jax.Array, x: jax.Array, factor: ArrayLike) -> jax.Array:
-    """Pillow's Image.blend: factor 0 gives `degenerate`, 1 gives x exactly, larger factors extrapolate."""
-    return unit(factor * x + (1 - jnp.asarray(factor)) * degenerate)
 
 
 def choose(condition: ArrayLike, image: ArrayLike, other: ArrayLike) -> jax.Array:
@@ -84,13 +67,14 @@ def _hue(x: jax.Array, shift: ArrayLike) -> jax.Array:
     return jnp.concatenate([channel(5), channel(3), channel(1)], 1)
 
 
-@_on_image
+@jax.jit
 def grayscale(image: jax.Array) -> jax.Array:
     """Luma 0.299 R + 0.587 G + 0.114 B (ITU-R 601-2) in every channel, Pillow's `convert("L")`."""
-    return jnp.broadcast_to(_luma(image), image.shape)
+    x = inner(image)
+    return outer(jnp.broadcast_to(_luma(x), x.shape))
 
 
-@_on_image
+@jax.jit
 def color_jitter(
     image: jax.Array,
     order: ArrayLike,
@@ -110,8 +94,8 @@ def color_jitter(
         grey of the image's mean luma, each pixel's luma; 1 keeps the image; None omits the step.
       hue: turns in [-0.5, 0.5], which keep saturation and value; None omits the step. Images of one channel keep both.
     """
-    place = jnp.argsort(jnp.asarray(order))
-    grey = image.shape[1] == 1
+    x, place = inner(image), jnp.argsort(jnp.asarray(order))
+    grey = x.shape[1] == 1
     factors = {0: brightness, 1: contrast, 2: None if grey else saturation}
     degenerate = {1: _mean_luma, 2: _luma}
     blends = {step: jnp.asarray(f, jnp.float32) for step, f in factors.items() if f is not None}
@@ -126,20 +110,21 @@ def color_jitter(
             factor = jnp.where(here, of_step, factor)
             if step in degenerate:  # else black
                 target = jnp.where(here, degenerate[step](x), target)
-        return _blend(target, x, factor)
+        return unit(factor * x + (1 - factor) * target)  # Image.blend of Pillow
 
     # Loops are not unrolled: on CPU, XLA would recompute each position in both the sum and the blend of the next.
     slots = len(blends)
     if hue is None or grey:
-        return jax.lax.fori_loop(0, slots, partial(blend, after_hue=None), image)
-    x = _hue(jax.lax.fori_loop(0, slots, partial(blend, after_hue=False), image), hue)
-    return jax.lax.fori_loop(0, slots, partial(blend, after_hue=True), x)
+        return outer(jax.lax.fori_loop(0, slots, partial(blend, after_hue=None), x))
+    x = _hue(jax.lax.fori_loop(0, slots, partial(blend, after_hue=False), x), hue)
+    return outer(jax.lax.fori_loop(0, slots, partial(blend, after_hue=True), x))
 
 
-@_on_image
+@jax.jit
 def solarise(image: jax.Array, threshold: ArrayLike = 0.5) -> jax.Array:
     """Invert values at or above `threshold` in [0, 1]: `ImageOps.solarize`, whose 128 is 0.5 here."""
-    return jnp.where(image < threshold, image, 1 - image)
+    x = inner(image)
+    return outer(jnp.where(x < threshold, x, 1 - x))
 
 
 def _equalize(image: jax.Array) -> jax.Array:
@@ -278,7 +263,8 @@ def rand_augment_op(
     if x.shape[1] == 1:
         blends &= op != names.index("saturation")
     target = only("saturation", _luma(x), only("contrast", _mean_luma(x), only("sharpness", _smooth(x))))
-    x = _blend(target, x, jnp.where(blends, jnp.maximum(1 + 0.9 * signed, 0.1), 1.0))
+    factor = jnp.where(blends, jnp.maximum(1 + 0.9 * signed, 0.1), 1.0)
+    x = unit(factor * x + (1 - factor) * target)
 
     step = jnp.exp2(4 + jnp.floor(4 * level) if timm else jnp.round(4 * level))  # 2^(8 - bits)
     x = only("posterize", jnp.floor(to_bytes(x) / step) * step / 255, x)
@@ -295,11 +281,12 @@ def rand_augment_op(
     return outer(x)
 
 
-@_on_image
+@jax.jit
 def normalise(image: jax.Array, mean: ArrayLike, std: ArrayLike) -> jax.Array:
     """(image - mean) / std, each a number or one per channel. The only operation that leaves [0, 1]."""
+    x = inner(image)
     mean, std = (jnp.asarray(a, jnp.float32).reshape(1, -1, 1) for a in (mean, std))
     for name, a in (("mean", mean), ("std", std)):
-        if a.size not in (1, image.shape[1]):
-            raise ValueError(f"{name} must be one number or one per channel, {image.shape[1]}, got {a.size}")
-    return (image - mean) / std
+        if a.size not in (1, x.shape[1]):
+            raise ValueError(f"{name} must be one number or one per channel, {x.shape[1]}, got {a.size}")
+    return outer((x - mean) / std)

@@ -149,20 +149,6 @@ def _rand_augment(policy: Policy, draws: jax.Array, image: jax.Array) -> jax.Arr
     return jax.lax.fori_loop(0, len(draws), layer, image)
 
 
-def _rows_at_once(rows: int, example_bytes: int) -> int:
-    """Number of a device's rows whose views are drawn at once: all, but on CPU as many as fit in the cache.
-
-    A policy reads and writes its views about twenty times; in pieces that fit in the cache, 256 examples of 8 views
-    of 32x32x3 take half the time.
-    """
-    if jax.default_backend() != "cpu":
-        return rows
-    fitting = min(rows, max(1, _CACHE_BYTES // example_bytes))
-    piece = max(size for size in range(1, fitting + 1) if rows % size == 0)
-    # Without a good divisor, such as for a prime number of rows, the steps would cost more than they save.
-    return piece if 4 * piece >= fitting else rows
-
-
 def draw_views(
     policies: Sequence[Policy],
     images: ArrayLike | tuple[ArrayLike, ...],
@@ -198,11 +184,9 @@ def draw_views(
     if own and not cropped:
         sources = tuple(jnp.unstack(sources[0], axis=1))
     if any(x.ndim != 4 for x in sources) or (own and len(sources) != k):
-        wanted = (
-            f"(n, height, width, channels), (n, {k}, ...) or a tuple of {k} arrays (n, size, size, channels)"
-        )
-        got = ", ".join(str(x.shape) for x in sources)
-        raise ValueError(f"images must be {wanted}, got {got}")
+        wanted, got = f"(n, {k}, ...) or a tuple of {k} arrays", ", ".join(str(x.shape) for x in sources)
+        both = f"(n, height, width, channels), {wanted} (n, size, size, channels)"
+        raise ValueError(f"images must be {both}, got {got}")
     n = sources[0].shape[0]
     for name, array in (("epoch", epoch), ("index", index)):
         if array.shape != (n,):
@@ -228,10 +212,16 @@ def draw_views(
         every = [view for group in drawn for view in group]
         return tuple(every[at] for at in place)
 
-    numbers = sum(policy.image_size**2 for policy in policies) * sources[0].shape[-1]
     devices = jax.device_count()
-    of_device = n // devices
-    at_once = of_device if n % devices else _rows_at_once(of_device, 4 * numbers)
+    of_device = at_once = n // devices
+    if n % devices == 0 and jax.default_backend() == "cpu":
+        # A policy reads and writes its views about twenty times; in pieces that fit in the cache, 256 examples of 8
+        # views of 32x32x3 take half the time.
+        numbers = sum(policy.image_size**2 for policy in policies) * sources[0].shape[-1]
+        fitting = min(of_device, max(1, _CACHE_BYTES // (4 * numbers)))
+        piece = max(size for size in range(1, fitting + 1) if of_device % size == 0)
+        # Without a good divisor, such as for a prime number of rows, the steps would cost more than they save.
+        at_once = piece if 4 * piece >= fitting else of_device
     if at_once == of_device:
         return jax.vmap(example)(sources, epoch, index)
     # Every step has rows of every device, so that no rows move between devices.

@@ -10,7 +10,6 @@ import numpy as np
 from flax import nnx
 
 from mvcl import _checks, augment, losses, models
-from mvcl.losses import Operands
 from mvcl.methods._method import Batch, DrawingLearner, Inputs, LossAndMore, Specification, key_of_batch
 from mvcl.methods._multi_encoder import of_each_view, separate
 from mvcl.methods._objective import OfViews
@@ -110,8 +109,8 @@ class FusedLearner(DrawingLearner):
     def __init__(self, spec: Specification, options: Fused) -> None:
         self.options, self.k, self.given = options, len(spec.shapes), spec.given
         operands = losses.takes(spec.objective).operands
-        self.sides = 2 if operands in (Operands.FUSED, Operands.MASKED) else 1
-        self.maskings = options.maskings if operands is Operands.MASKED else 0
+        self.sides = 2 if operands in (losses.Operands.FUSED, losses.Operands.MASKED) else 1
+        self.maskings = options.maskings if operands is losses.Operands.MASKED else 0
         if self.maskings:
             self.objective_options = {"fused": 2 * (self.k + 1)}
         super().__init__(lambda key: FusedNetworks(spec, options, nnx.Rngs(key)))
@@ -127,9 +126,13 @@ class FusedLearner(DrawingLearner):
     def loss(self, params: Any, statistics: Any, batch: Batch, objective: OfViews) -> LossAndMore:
         nets, key = self.network(params, statistics), key_of_batch(statistics, batch.inputs)
         here, found, extra = self._whole(batch.inputs), [], dict(batch.mask)
+        change, inputs = self.options.augmentation, batch.inputs
         for side in range(self.sides):
             of_views, of_tokens = jax.random.split(jax.random.fold_in(key, side))
-            x = nets.of_views(self._augmented(batch, side, of_views))
+            views = separate(batch.draw({**inputs, "epoch": inputs["epoch"] + side * _AGAIN}))
+            if change is not None and self.given:
+                views = tuple(change(jax.random.fold_in(of_views, l), x) for l, x in enumerate(views))
+            x = nets.of_views(views)
             fused = [nets.alone(x)]
             if self.sides == 2:
                 shape = (self.maskings, *x.shape[:3])
@@ -160,13 +163,6 @@ class FusedLearner(DrawingLearner):
         x = nets.of_views(inputs["views"])
         # One at a time: all 63 of six views take much memory.
         return jax.lax.map(lambda one: nets.subsets(x, one[None])[0], there)
-
-    def _augmented(self, batch: Batch, side: int, key: jax.Array) -> tuple[jax.Array, ...]:
-        inputs, change = batch.inputs, self.options.augmentation
-        views = separate(batch.draw({**inputs, "epoch": inputs["epoch"] + side * _AGAIN}))
-        if change is None or not self.given:
-            return views
-        return tuple(change(jax.random.fold_in(key, view), x) for view, x in enumerate(views))
 
     def features(self, params: Any, statistics: Any, inputs: Inputs, output: str) -> jax.Array:
         nets = models.eval_view(self.network(params, statistics))

@@ -128,13 +128,6 @@ class ResNet:
         return ResNetEncoder(self, input_shape[-1], dtype=dtype, rngs=rngs)
 
 
-def _stretches(length: int, count: int) -> np.ndarray:
-    """(length, count) weights that average positions over `count` stretches, as PyTorch's AdaptiveAvgPool1d."""
-    at, stretch = np.arange(length)[:, None], np.arange(count)
-    inside = (stretch * length // count <= at) & (at < -((stretch + 1) * length // -count))
-    return (inside / inside.sum(0)).astype(np.float32)
-
-
 class _EegBlock(nnx.Module):
     """Convolution, dropout of whole feature maps, group norm over pairs of feature maps, exact GELU."""
 
@@ -169,7 +162,11 @@ class EegConvEncoder(nnx.Module):
         x = jnp.where(jnp.isnan(x), 0, x).astype(self.readout.dtype)
         x = _remat.in_turn(self.blocks, x)
         x = self.readout(x).astype(jnp.float32)
-        pooled = jnp.einsum("ntc,ts->nsc", x, _stretches(x.shape[1], self.stretches))
+        # Means over the stretches, as of PyTorch's AdaptiveAvgPool1d.
+        length, count = x.shape[1], self.stretches
+        at, stretch = np.arange(length)[:, None], np.arange(count)
+        inside = (stretch * length // count <= at) & (at < -((stretch + 1) * length // -count))
+        pooled = jnp.einsum("ntc,ts->nsc", x, (inside / inside.sum(0)).astype(np.float32))
         return pooled.reshape(x.shape[0], self.features)
 
 

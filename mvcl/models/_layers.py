@@ -81,15 +81,14 @@ def convolve(
     kernel: jax.Array,
     strides: Sequence[int],
     padding: Sequence[tuple[int, int]],
-    **options: object,
+    **options: Any,
 ) -> jax.Array:
     """`lax.conv_general_dilated`; on CPU, for kernels of at most 3, with faster derivatives of both modes.
 
     Of few channels, or with a stride, it is the product of patches and a matrix. Otherwise XLA's convolution is fast,
     the gradient of its kernel is not, and is such a product (docs/how_to/devices.md has times).
     """
-    shared: dict[str, Any] = {"window_strides": strides, "padding": padding, **options}
-    run: Any = partial(jax.lax.conv_general_dilated, **shared)
+    run: Any = partial(jax.lax.conv_general_dilated, window_strides=strides, padding=padding, **options)
     if jax.default_backend() != "cpu" or not _PATCHES.get() or max(kernel.shape[:-2]) > 3:
         return run(x, kernel)
     if kernel.shape[-2] < _FEW or max(strides) > 1:
@@ -233,9 +232,7 @@ class Perceptron(nnx.Module):
             raise ValueError(f"{what}, got {x.shape[1:]}; {how}")
         x = x.reshape(x.shape[0], -1)
         for index, (linear, norm) in enumerate(zip(self.linears, self.norms), start=1):
-            x = linear(x)
-            if norm is not None:
-                x = norm(x)
+            x = linear(x) if norm is None else norm(linear(x))
             if index < len(self.linears):
                 x = nnx.relu(x) if self.activation == "relu" else nnx.gelu(x, approximate=False)
                 x = x.astype(self.dtype)

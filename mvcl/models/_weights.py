@@ -112,10 +112,17 @@ def load_weights(
         prefix or several fit. Nothing is changed then.
     """
     tensors, variables, new = _read(path), named_variables(encoder), []
-    if isinstance(encoder, ViTEncoder):
+    layouts: list[Layout] = [{name: (name,) for name in variables}]
+    if isinstance(encoder, Autoencoders):
+        layouts = [encoder.released_names()]
+    elif isinstance(encoder, ResNetEncoder):
+        order = ["conv1", "bn1", "relu", *["maxpool"] * encoder.pools, *(f"layer{i}" for i in range(1, 5))]
+        first = [name.partition(".")[0] for name in variables]
+        layouts.append({n: (f"{order.index(f)}{n.removeprefix(f)}",) for n, f in zip(variables, first)})
+    elif isinstance(encoder, ViTEncoder):
         with _files.naming(path):
             tensors = as_timm(tensors)
-    start, layout = _found(tensors, _layouts(encoder, list(variables)), path, prefix)
+    start, layout = _found(tensors, layouts, path, prefix)
     extra = "norm_pre.weight"
     if isinstance(encoder, ViTEncoder) and start + extra in tensors and extra not in variables:
         what = f"{path} has a norm before the blocks, as CLIP"
@@ -134,18 +141,6 @@ def load_weights(
     for variable, value in new:  # only after all checks
         variable[...] = jnp.asarray(value, variable.dtype)
     return start
-
-
-def _layouts(encoder: nnx.Module, names: list[str]) -> list[Layout]:
-    """The ways in which a file may name the variables of an encoder."""
-    if isinstance(encoder, Autoencoders):
-        return [encoder.released_names()]
-    layouts: list[Layout] = [{name: (name,) for name in names}]
-    if isinstance(encoder, ResNetEncoder):
-        order = ["conv1", "bn1", "relu", *["maxpool"] * encoder.pools, *(f"layer{i}" for i in range(1, 5))]
-        first = [name.partition(".")[0] for name in names]
-        layouts.append({n: (f"{order.index(f)}{n.removeprefix(f)}",) for n, f in zip(names, first)})
-    return layouts
 
 
 def _found(tensors: Tensors, layouts: list[Layout], path: File, prefix: str | None) -> tuple[str, Layout]:

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from mvcl import _checks, _configs, training
-from mvcl._configs import hint
 from mvcl.training import Config
 
 Factors = Mapping[str, str | int | float]
@@ -275,8 +274,7 @@ class Found:
 
     def of(self, cell: Cell, measure: str) -> dict[int, float]:
         """Seed -> value of a measure, for the seeds that have it; per cent if the measure is in per cent."""
-        shown = next((m for m in self.study.measures if m.name == measure), None)
-        scale = 100.0 if shown is not None and shown.percent else 1.0
+        scale = 100.0 if any(m.percent for m in self.study.measures if m.name == measure) else 1.0
         rows = self.values[self.study.cells.index(cell)]
         return {seed: scale * row[measure] for seed, row in rows.items() if measure in row}
 
@@ -358,7 +356,7 @@ def find(name: str) -> Path:
     file = Path(name) if name.endswith(".py") else known.get(name)
     if file is None or not file.is_file():
         lists = "`mvcl study --list` lists them; a file of your own ends with .py"
-        raise ValueError(f"no study {name!r}; {hint(name, list(known))}{lists}")
+        raise ValueError(f"no study {name!r}; {_configs.hint(name, list(known))}{lists}")
     return file
 
 

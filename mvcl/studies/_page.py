@@ -166,20 +166,20 @@ def _notes(content: dict[str, Any]) -> list[str]:
         rules = "\n".join(f"- {rule}" for rule in dict.fromkeys(claim["rule"] for claim in claims))
         only = f"Those about cells with {content['only']} alone." if content.get("only") else ""
         parts += ["## Claims", only, _coverage(content), _markdown(head, lines, 5)]
-        parts.append(f"{_RULES if _half_widths(content) else 'Rule:'}\n\n{rules}")
+        parts.append(f"{_RULES if half_widths(content) else 'Rule:'}\n\n{rules}")
     return parts
 
 
 def _coverage(content: dict[str, Any]) -> str:
     """Of the intervals of the claims, their largest half-widths and the margins, in a paragraph; empty without any."""
-    n, known = content["comparisons"], _half_widths(content)
+    n, known = content["comparisons"], half_widths(content)
     several = f"so that all {n} comparisons of this page together are covered with 95% (Bonferroni)"
     text = f"± is the half-width of an interval at {100 - 5 / n:.4g}%, {several}." if n > 1 else _HALF_WIDTH
     why = [f" The margin of {name}: {reason}." for name, reason in content["why"].items()]
     return "".join([f"{text} Largest half-widths: {'; '.join(known)}.", *why]) if known else ""
 
 
-def _half_widths(content: dict[str, Any], *, wide: bool = False) -> list[str]:
+def half_widths(content: dict[str, Any], *, wide: bool = False) -> list[str]:
     """The largest of each measure, with its margin and the seeds that keep it; `wide`: of those above it alone."""
     found = []
     for measure in content["measures"]:
@@ -190,12 +190,6 @@ def _half_widths(content: dict[str, Any], *, wide: bool = False) -> list[str]:
         if half > (margin or math.inf if wide else 0):
             found.append(text)
     return found
-
-
-def warning(content: dict[str, Any]) -> str:
-    """That half-widths are above the margin, with the seeds that would do; empty: none is."""
-    found = _half_widths(content, wide=True)
-    return f"warning: half-widths above the margin: {'; '.join(found)}" if found else ""
 
 
 def _markdown(head: Sequence[str], lines: Sequence[Sequence[Any]], texts: int) -> str:

@@ -266,9 +266,8 @@ def overview(opened: Opened, folder: Path, options: Options) -> tuple[str, int]:
     left = [place.cell.name for place in _left(opened.study, folder, options.again, options.only)]
     whole = len(opened.study.cells) * opened.study.seeds
     cost = f"all {whole} runs: {opened.study.cost}; {len(left)} left, none finished"
-    seconds = max(
-        kinds.values(), key=lambda cells: sum(map(len, cells.values()))
-    )  # of the kind with more runs
+    # Of the kind with more runs.
+    seconds = max(kinds.values(), key=lambda cells: sum(map(len, cells.values())))
     if known := [second for of in seconds.values() for second in of]:
         hours = sum(float(np.mean(seconds.get(name, known))) for name in left) / 3600
         where, hours = ("one such machine", hours) if seconds is kinds[True] else ("2 cores", hours / 2)

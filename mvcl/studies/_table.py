@@ -17,24 +17,11 @@ import numpy as np
 import pandas as pd
 
 from mvcl import _files, _progress, losses, metrics
-from mvcl.studies import _page, _run
+from mvcl.studies import _grid, _page, _run
 from mvcl.studies._claims import difference
-from mvcl.studies._grid import (
-    Baseline,
-    Cell,
-    Found,
-    Measure,
-    Opened,
-    Study,
-    Values,
-    chosen,
-    claimed,
-    partner,
-    trained,
-)
-from mvcl.training import Config
+from mvcl.studies._grid import Baseline, Cell, Found, Measure, Opened, Study, Values
+from mvcl.training import BASELINES, Config
 
-_ROWS = ("untrained encoder", "raw input")
 _COPIED = ("about", "unequal", "cost", "seeds", "columns", "along", "reference")
 
 
@@ -57,9 +44,9 @@ def run_study(opened: Opened, folder: Path, options: _run.Options) -> tuple[Path
             page = write(content, folder, opened.name)
             if options.write is not None:
                 write(content, options.write, f"{opened.name}_{opened.scale}")
-                if text := _page.warning(content):
-                    _progress.line(text)
-    asked = [cell for cell in content["cells"] if cell["name"] in chosen(opened.study, options.only)]
+                if wide := _page.half_widths(content, wide=True):
+                    _progress.line(f"warning: half-widths above the margin: {'; '.join(wide)}")
+    asked = [cell for cell in content["cells"] if cell["name"] in _grid.chosen(opened.study, options.only)]
     return page, sum(s in ("failed", "missing") for cell in asked for s in cell["status"].values())
 
 
@@ -111,7 +98,7 @@ def numbers(opened: Opened, folder: Path, only: str = "") -> dict[str, Any]:
         ],
         "printed_only": [{"factors": dict(cell.factors), **_printed(cell)} for cell in study.printed_only],
         "baselines": {
-            r: of for r in _ROWS if (of := {m: b[1][r] for m, b in baselines.items() if r in b[1]})
+            r: of for r in BASELINES if (of := {m: b[1][r] for m, b in baselines.items() if r in b[1]})
         },
     }
     if opened.scale == "smoke":  # random data decide nothing
@@ -127,7 +114,7 @@ def _union(between: str, texts: Iterable[str]) -> str:
 
 def judged(study: Study, content: dict[str, Any]) -> dict[str, Any]:
     """What a page says of the claims, from the values on it: with `|` it replaces what older rules said."""
-    study = claimed(study, content.get("only", ""))
+    study = _grid.claimed(study, content.get("only", ""))
     scale = {m.name: 100.0 if m.percent else 1.0 for m in study.measures}
     rows = {cell["name"]: cell["seeds"] for cell in content["cells"]}
     values = [
@@ -172,7 +159,7 @@ def _at_chance(values: Mapping[int, Values]) -> bool:
 def _cell(found: Found, cell: Cell, looks: Sequence[tuple[_run.Place, _run.Look]]) -> dict[str, Any]:
     study = found.study
     of = {m.name: found.of(cell, m.name) for m in study.measures}
-    other = None if study.reference is None else partner(study, cell, study.reference)
+    other = None if study.reference is None else _grid.partner(study, cell, study.reference)
     gaps = {} if other is None or other is cell else {m: difference(found, cell, other, m) for m in of}
     seeds = dict.fromkeys(seed for values in of.values() for seed in values)
     return {
@@ -209,7 +196,7 @@ def _baselines(found: Found, measure: Measure) -> tuple[list[bool | None], dict[
     baselines. A cell whose runs do not measure the baselines has those of other cells, if all that measure them have
     the same raw input; else there are several data sets, and no one baseline.
     """
-    names = {measure.name: "own", **{f"{row}: {measure.name}": row for row in _ROWS}}
+    names = {measure.name: "own", **{f"{row}: {measure.name}": row for row in BASELINES}}
     lines, tasks = [], [cell.task for cell in found.study.cells]
     for place, (task, of) in enumerate(zip(tasks, found.values)):
         for seed, values in of.items():
@@ -217,16 +204,16 @@ def _baselines(found: Found, measure: Measure) -> tuple[list[bool | None], dict[
             if isinstance(task, Baseline) and "own" in line:
                 line = {task.row: line["own"]}
             lines.append({"cell": place, "seed": seed, **line})
-    every = pd.DataFrame(lines, columns=["cell", "seed", "own", *_ROWS], dtype=float)
+    every = pd.DataFrame(lines, columns=["cell", "seed", "own", *BASELINES], dtype=float)
     raw, means = every["raw input"].dropna(), {}
     if not len(raw) or np.ptp(raw) <= 1e-6 * raw.abs().max():
         own = [place for place, task in enumerate(tasks) if isinstance(task, Baseline)]
-        mean = (100.0 if measure.percent else 1.0) * every.loc[~every["cell"].isin(own), [*_ROWS]].mean()
+        mean = (100.0 if measure.percent else 1.0) * every.loc[~every["cell"].isin(own), [*BASELINES]].mean()
         means = {row: _rounded(value) for row, value in mean.dropna().items()}
-        of_seed = every.groupby("seed")[[*_ROWS]].transform("first")  # of the first cell that has it
+        of_seed = every.groupby("seed")[[*BASELINES]].transform("first")  # of the first cell that has it
         every = every.fillna(of_seed)
     sign = {"higher": 1, "lower": -1}.get(measure.better, math.nan)
-    gaps = (sign * every[[*_ROWS]].rsub(every["own"], axis=0)).min(axis=1).dropna().groupby(every["cell"])
+    gaps = (sign * every[[*BASELINES]].rsub(every["own"], axis=0)).min(axis=1).dropna().groupby(every["cell"])
     above = {place: metrics.interval(of).low > 0 for place, of in gaps if len(of) > 1}
     return [above.get(place) for place in range(len(tasks))], means
 
@@ -318,7 +305,9 @@ def compare(
     cells = []
     for combination in itertools.product(*grid.values()):
         of: dict[str, Any] = dict(zip(grid, combination))
-        cells += [trained({"objective": n} | of, config, {"objective": f} | of) for n, f in named.items()]
+        cells += [
+            _grid.trained({"objective": n} | of, config, {"objective": f} | of) for n, f in named.items()
+        ]
     several = len({getattr(cell.task, "instances", None) for cell in cells}) > 1
     study = Study(
         title="Objectives compared",
@@ -337,9 +326,18 @@ def compare(
     study = dataclasses.replace(study, measures=measures)
     content = numbers(Opened("compare", "", study, (command,)), place)
     content["command"] = command
-    rows = pd.DataFrame(_rows(content, {m.name: 0.01 if m.percent else 1.0 for m in measures}))
-    rows.attrs |= {"page": str(write(content, place, "compare")), "failed": failed}
-    return rows
+    scale = {m.name: 0.01 if m.percent else 1.0 for m in measures}
+    columns = {"mean": "minus_first", "low": "minus_first_low", "high": "minus_first_high"}
+    lines: list[dict[str, Any]] = []
+    for cell in content["cells"]:
+        for name, interval in cell["intervals"].items():
+            by, gap = scale[name], cell["differences"].get(name, {})
+            ends = {end: math.nan if interval[end] is None else by * interval[end] for end in columns}
+            gaps = {column: by * gap[end] for end, column in columns.items() if gap.get(end) is not None}
+            lines.append({**cell["factors"], "measure": name, **ends, "seeds": interval["seeds"], **gaps})
+    frame = pd.DataFrame(lines)
+    frame.attrs |= {"page": str(write(content, place, "compare")), "failed": failed}
+    return frame
 
 
 def _measures(study: Study, folder: Path) -> list[Measure]:
@@ -354,14 +352,3 @@ def _measures(study: Study, folder: Path) -> list[Measure]:
                 for of, share in zip(known, shares)
             ]
     return []
-
-
-def _rows(content: Mapping[str, Any], scale: Mapping[str, float]) -> list[dict[str, Any]]:
-    rows, columns = [], {"mean": "minus_first", "low": "minus_first_low", "high": "minus_first_high"}
-    for cell in content["cells"]:
-        for name, of in cell["intervals"].items():
-            by, gap = scale[name], cell["differences"].get(name, {})
-            ends = {end: math.nan if of[end] is None else by * of[end] for end in columns}
-            gaps = {column: by * gap[end] for end, column in columns.items() if gap.get(end) is not None}
-            rows.append({**cell["factors"], "measure": name, **ends, "seeds": of["seeds"], **gaps})
-    return rows
