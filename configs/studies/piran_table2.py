@@ -33,6 +33,7 @@ from mvcl.studies import (
     enough_seeds,
     partner,
     select,
+    too_few,
 )
 from mvcl.training import Config
 
@@ -188,7 +189,7 @@ class LowestRank(Claim):
                 lacking = max(lacking, decided)
         answer = min(answers, key=ANSWERS.index)
         if answer == OPEN and lacking:
-            reasons.append(f"too few seeds: {lacking} would decide, if mean and deviation stay")
+            reasons.append(too_few(lacking))
         return Verdict(answer, "; ".join(reasons), lacking=lacking)
 
 

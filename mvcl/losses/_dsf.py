@@ -138,12 +138,11 @@ def _similarities(
     means, exists = emb.group_means(e, m)
     direction, resultant, kappa = of_means(means, scale, by_d)
     order = d / 2 - 1
-    estimate = given.mean_resultant == "estimate"
     over_groups = (emb.mean_where(x, exists, given.axis_name) for x in (resultant, kappa))
     mean_resultant, mean_kappa = map(lax.stop_gradient, over_groups)
 
     def own(r: jax.Array, concentration: jax.Array) -> jax.Array:
-        return r if estimate else bessel_ratio(order, concentration)
+        return r if given.mean_resultant == "estimate" else bessel_ratio(order, concentration)
 
     def alone_of(a: jax.Array, c: jax.Array) -> tuple[jax.Array, jax.Array]:
         """What D has of the query alone, and of the key alone."""
@@ -179,7 +178,6 @@ def _similarities(
         along, near, far = of_means(rows, scale, by_d)
         if given.queue_concentration == "batch_mean":
             near, far = (jnp.broadcast_to(mean, far.shape) for mean in (mean_resultant, mean_kappa))
-        extra = vectors(own(near, far), far, along, None)
-        x = dataclasses.replace(x, queue=extra)
+        x = dataclasses.replace(x, queue=vectors(own(near, far), far, along, None))
     alone = -(alone_of(mine, kappa[0])[0] + constant) / t
     return x, y, alone, resultant, kappa, exists

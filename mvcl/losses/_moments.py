@@ -102,8 +102,7 @@ def barlow_twins(
     count = jnp.maximum(emb.counts(e), 1)
     variance = _numerics.device_sum(jnp.sum(vectors**2, axis=1), e.axis_name) / count[:, None]
     features = vectors * lax.rsqrt(variance + small)[:, None]
-    products = _numerics.device_sum(_numerics.inner("ia,ib->ab", *features), e.axis_name)
-    correlation = products / count[0]
+    correlation = _numerics.device_sum(_numerics.inner("ia,ib->ab", *features), e.axis_name) / count[0]
     identity = jnp.eye(e.z.shape[2], dtype=bool)
     return jnp.sum(jnp.where(identity, (1 - correlation) ** 2, weight * correlation**2))
 
@@ -181,8 +180,7 @@ def emp_ssl(
     # The direction of the mean is that of the sum, whatever views there are.
     centre = _numerics.unit(emb.sum_of_views(e.z))
     cosines = jnp.stack([jnp.sum(view * centre, axis=-1) for view in _numerics.unit(e.z)])
-    rate = emb.mean_where(rates, count > 0, None)
-    return -rate - factor * emb.mean_where(cosines, e.keep, e.axis_name)
+    return -emb.mean_where(rates, count > 0, None) - factor * emb.mean_where(cosines, e.keep, e.axis_name)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(1,))

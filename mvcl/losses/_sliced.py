@@ -69,10 +69,8 @@ def lejepa(
     pull = distance_from_centre(e, global_views)
     count = emb.counts(e)
     there = None if e.keep is None else e.keep[:, :, None].astype(dtype)
-    statistics = over_directions(
-        partial(_epps_pulley, knots, longest, e.axis_name),
-        *(e.axis_name, e.z, directions(key, slices, d, dtype), (there, count)),
-    )
+    drawn, statistic = directions(key, slices, d, dtype), partial(_epps_pulley, knots, longest, e.axis_name)
+    statistics = over_directions(statistic, e.axis_name, e.z, drawn, (there, count))
     return (1 - share) * pull + share * emb.mean_where(statistics / slices, count > 0, None)
 
 

@@ -194,13 +194,32 @@ def _cross_entropy(
     shared = t, _checks.scalar("eps", eps, dtype, positive=True)
     known = e.projected and not isinstance(temperature, jax.Array) and not isinstance(eps, jax.Array)
     bound = math.hypot(largest, math.sqrt(float(eps))) / float(temperature) if known else None  # type: ignore[arg-type]
-    diagonal = entry[1](own, *shared)
-    of_rows, of_columns, row_sums, column_sums = _line_sums(entry, e, rows, columns, shared, keeps, bound)
+    diagonal, like, n = entry[1](own, *shared), rows[1], len(own)
+    first = jnp.zeros((), jnp.int32) if axis is None else lax.axis_index(axis) * n
+    columns = tuple(_numerics.gather(c, axis, 0) for c in columns)
+    m = len(columns[0])
+    there = [_numerics.vary_as(jnp.ones(n, bool), like) if keep is None else keep for keep in keeps]
+    places = (first + jnp.arange(n), there[0]), (jnp.arange(m), _numerics.gather(there[1], axis, 0))
+    # Log-sum-exps of the rows, (n,), and of the columns, and their sums, all without the diagonal. About as many (n, m)
+    # arrays are kept as there are columns.
+    block = _lse.block_rows(len(columns), n, m, e.block_size)
+    if block is None:
+        matrix, here = entry[1](entry[0](rows, columns), *shared), _here(*places)
+        half = 0.5 * (bound or -jnp.min(jnp.where(here, _numerics.constant(matrix), 0)))
+        of_rows, of_columns, row_sums, column_sums = either(*shift(half, like), _of_matrix, matrix, here)
+    else:
+        arrays = jax.tree.map(lambda a: _numerics.vary_as(a, like), (rows, columns, shared))
+        fixed = bound is not None and bool(shift(0.5 * bound, like)[0])
+        of_rows, of_columns, row_sums, column_sums = _streamed(entry, fixed, block, arrays, places)
+    if axis is not None:
+        column_sums = lax.psum(column_sums, axis)
+        column_sums = lax.dynamic_slice_in_dim(_numerics.vary_as(column_sums, like), first, n)
+        of_columns = _lse.over_devices(of_columns, axis, n)
     both = None if keeps[0] is None or keeps[1] is None else keeps[0] & keeps[1]
     total = 0.5 * (lse_union(of_rows, diagonal) + lse_union(of_columns, diagonal)) - diagonal
     if share:
         count = [
-            jnp.asarray(_lse.everywhere(len(own), axis), dtype)
+            jnp.asarray(_lse.everywhere(n, axis), dtype)
             if keep is None
             else jnp.maximum(_numerics.device_sum(jnp.sum(keep, dtype=dtype), axis), 1)
             for keep in keeps
@@ -208,39 +227,6 @@ def _cross_entropy(
         means = (row_sums + diagonal) / count[1] + (column_sums + diagonal) / count[0]
         total = total + share * (diagonal - 0.5 * means)
     return emb.mean_where(total, both, axis)
-
-
-def _line_sums(
-    entry: Entry,
-    e: Vectors,
-    rows: Arrays,
-    columns: Arrays,
-    shared: Arrays,
-    keeps: tuple[jax.Array | None, jax.Array | None],
-    bound: float | None,
-) -> Arrays:
-    """Log-sum-exps of the rows, (n,), and of the columns, and their sums, all without the diagonal."""
-    axis, like = e.axis_name, rows[1]
-    n, first = len(like), jnp.zeros((), jnp.int32) if axis is None else lax.axis_index(axis) * len(like)
-    columns = tuple(_numerics.gather(c, axis, 0) for c in columns)
-    m = len(columns[0])
-    there = [_numerics.vary_as(jnp.ones(n, bool), like) if keep is None else keep for keep in keeps]
-    of_rows = first + jnp.arange(n), there[0]
-    of_columns = jnp.arange(m), _numerics.gather(there[1], axis, 0)
-    # About as many (n, m) arrays are kept as there are columns.
-    block = _lse.block_rows(len(columns), n, m, e.block_size)
-    if block is None:
-        matrix, here = entry[1](entry[0](rows, columns), *shared), _here(of_rows, of_columns)
-        half = 0.5 * (bound or -jnp.min(jnp.where(here, _numerics.constant(matrix), 0)))
-        found = either(*shift(half, like), _of_matrix, matrix, here)
-    else:
-        arrays = jax.tree.map(lambda a: _numerics.vary_as(a, like), (rows, columns, shared))
-        fixed = bound is not None and bool(shift(0.5 * bound, like)[0])
-        found = _streamed(entry, fixed, block, arrays, (of_rows, of_columns))
-    if axis is None:
-        return found
-    sums = lax.dynamic_slice_in_dim(_numerics.vary_as(lax.psum(found[3], axis), like), first, n)
-    return found[0], _lse.over_devices(found[1], axis, n), found[2], sums
 
 
 def _here(of_rows: Arrays, of_columns: Arrays) -> jax.Array:

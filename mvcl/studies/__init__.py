@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         Within,
         difference,
         enough_seeds,
+        too_few,
     )
     from mvcl.studies._grid import (
         SEEDS,

@@ -87,8 +87,7 @@ class Claim(abc.ABC):
             reasons.append(f"and {len(rest)} more: {counts}")
         half_width, seeds, lacking = (max(numbers) for numbers in zip(*(of[2:] for of in judged)))
         if answer == OPEN and all(of.lacking for of in judged if of.answer == OPEN):
-            most = f"more than {_MOST_SEEDS:,}" if lacking > _MOST_SEEDS else lacking
-            reasons.append(f"too few seeds: {most} would decide, if mean and deviation stay")
+            reasons.append(too_few(lacking))
         reasons[:0] = self._order(found, [group[0] for group in about])
         return Verdict(answer, "; ".join(reasons), half_width, seeds, lacking)
 
@@ -233,6 +232,12 @@ def enough_seeds(values: Sequence[float], level: float, does: Callable[[Interval
         return does(Interval(mean, mean - half, mean + half, n))
 
     return 2 + bisect.bisect_left(range(2, _MOST_SEEDS + 1), True, key=would)
+
+
+def too_few(enough: int) -> str:
+    """That there are too few seeds, and how many are `enough_seeds`, in words."""
+    most = f"more than {_MOST_SEEDS:,}" if enough > _MOST_SEEDS else enough
+    return f"too few seeds: {most} would decide, if mean and deviation stay"
 
 
 def _not_trained(found: Found, group: Sequence[Compared], measure: str) -> list[str]:

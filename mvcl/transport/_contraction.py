@@ -70,7 +70,6 @@ class Kernels(NamedTuple):
 
 
 def kernels_of(costs: Geometry, epsilon: jax.Array) -> Kernels:
-    """The kernels of all pairs of views."""
     low = [lax.stop_gradient(jnp.min(matrix)) for matrix in costs.arrays]
     arrays = tuple(jnp.exp((least - matrix) / epsilon) for least, matrix in zip(low, costs.arrays))
     return Kernels(dataclasses.replace(costs, arrays=arrays), tuple(-least / epsilon for least in low))
@@ -100,11 +99,8 @@ def log_joint(
     exponents = jax.tree.map(lambda matrix: -matrix / epsilon, costs)
     if len(rest) == 1:  # k = 3: the second view of the group is b, whole in every block
         sizes = blocks.block_sizes(work, shape, group[:1], max(shape[group[1]], shape[rest[0]]))
-        block = (
-            _kept_by_rows(exponents, scaled, group, rest[0])
-            if kernels is None
-            else _kept_by_kernels(exponents, kernels, scaled, group, rest[0])
-        )
+        kept = _kept_by_rows if kernels is None else partial(_kept_by_kernels, kernels)
+        block = kept(exponents, scaled, group, rest[0])
         return blocks.over_blocks(work, shape, group[:1], group[1:], block, sizes)
     # An index of the group takes a row for each tuple of the views that are summed beside a and b.
     beside, (a, b) = rest[:-2], rest[-2:]
@@ -139,7 +135,7 @@ def _kept_by_rows(exponents: Geometry, scaled: Vectors, group: tuple[int, ...], 
 
 
 def _kept_by_kernels(
-    exponents: Geometry, kernels: Kernels, scaled: Vectors, group: tuple[int, ...], a: int
+    kernels: Kernels, exponents: Geometry, scaled: Vectors, group: tuple[int, ...], a: int
 ) -> Block:
     """As `_kept_by_rows`."""
     fixed, b = group
@@ -255,8 +251,7 @@ def pair_marginals(
     With W_b = w (U R) V and W_a = w (V R^T) U, (n^(k-2), n) each, the pairs (o, b) and (o, a) are sums of W_b and W_a
     over the other fixed views, the pairs (o, o') sums of S, and (a, b) is `R * (U^T diag(w) V)`.
     """
-    shape = costs.shape
-    k = len(shape)
+    shape, k = costs.shape, len(costs.shape)
     if k == 2:  # the plan itself
         plan = jnp.exp(scaled[0][:, None] + scaled[1][None, :] - costs.arrays[0] / epsilon)
         rows = jnp.arange(shape[0], dtype=jnp.int32)[:, None] - blocks.row_offset(work, shape[0])
@@ -282,13 +277,10 @@ def pair_marginals(
         def add(pair: tuple[int, int], joint: jax.Array, views: list[int]) -> None:
             """Sums what is left of the block, whose axes belong to `views`, to its place in this pair."""
             part = _sum(joint, [axis for axis, view in enumerate(views) if view not in pair])
-            (start, size), (other_start, other_size) = (
-                tiles.get(view, (jnp.int32(0), shape[view])) for view in pair
-            )
-            here = (start, other_start)
+            first, extent = zip(*(tiles.get(view, (jnp.int32(0), shape[view])) for view in pair))
             old = sums[index[pair]]
-            there = lax.dynamic_slice(old, here, (size, other_size))
-            sums[index[pair]] = lax.dynamic_update_slice(old, there + part.reshape(there.shape), here)
+            there = lax.dynamic_slice(old, first, extent)
+            sums[index[pair]] = lax.dynamic_update_slice(old, there + part.reshape(there.shape), first)
 
         sums = list(sums)
         for view in outer:

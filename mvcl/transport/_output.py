@@ -137,7 +137,6 @@ class SinkhornOutput:
             what = "primal_bound and gap need marginals that must be the weights"
             raise ValueError(f"{what}, got tau or unmatched")
         (costs, scaled, epsilon), weights = self._plan, self.a_s
-        dtype = costs.dtype
         found = marginals(costs, scaled, epsilon)
         log_a, log_m = ([jnp.log(jnp.where(x > 0, x, 1)) for x in of] for of in (weights, found))
         lower = [jnp.where(a > 0, jnp.minimum(l - m, 0), 0) for a, l, m in zip(weights, log_a, log_m)]
@@ -150,7 +149,7 @@ class SinkhornOutput:
         lacking = jnp.maximum(total - mass, 0)
         some = lacking > 0
         q = jnp.where(some, lacking, 1)
-        left = [e / jnp.maximum(jnp.sum(e), jnp.finfo(dtype).tiny) for e in rest]
+        left = [e / jnp.maximum(jnp.sum(e), jnp.finfo(costs.dtype).tiny) for e in rest]
         shares = [jnp.where(some, e, a / total) for e, a in zip(left, weights)]
         entropy = reduce(jnp.add, [jnp.sum(xlogy(e, e)) for e in shares])
         of_product = q * (_mean_cost(costs, shares) + epsilon * (entropy + jnp.log(total)))
@@ -325,7 +324,6 @@ def _partners(out: SinkhornOutput, view: int) -> jax.Array:
     others = [other for other in range(len(shape)) if other != view]
     joined = len(others) // 2
     group, rest = (view, *others[:joined]), tuple(others[joined:])
-    of_rest = tuple(shape[v] for v in rest)
 
     def exponents(tiles: blocks.Tiles) -> jax.Array:
         sizes = [tiles[v][1] for v in group]
@@ -343,7 +341,7 @@ def _partners(out: SinkhornOutput, view: int) -> jax.Array:
     found = tuple(x.astype(jnp.int32) for x in found)
     # The place in the rest, among the tuples of the one group index of each point.
     at = lax.map(place_in_rest, found)
-    index = dict(zip((*group, *rest), (*found, *jnp.unravel_index(at, of_rest))))
+    index = dict(zip((*group, *rest), (*found, *jnp.unravel_index(at, [shape[v] for v in rest]))))
     return jnp.stack([index[v].astype(jnp.int32) for v in range(len(shape))], axis=1)
 
 

@@ -28,11 +28,6 @@ class Penalty(NamedTuple):
     slack: jax.Array
     price: jax.Array
 
-    @property
-    def fixed(self) -> jax.Array:
-        """Whether the marginal must be the weights."""
-        return (self.slack == 0) & (self.price == jnp.inf)
-
     def wanted(self, a: jax.Array, f: jax.Array) -> jax.Array:
         """The marginal (n,) that fits the potentials, `a exp(-f / ρ)`, but for unmatched weight."""
         return jnp.where(a > 0, a * jnp.exp(-jnp.where(a > 0, f, 0) * self._finite), 0)
@@ -235,24 +230,23 @@ def first_potentials(init: Sequence[ArrayLike] | None, costs: Geometry) -> tuple
 
 def padded(problem: Given, axis_name: str | None) -> Given:
     """The problem with points of weight 0 for a first view of each group that the devices divide."""
-    if axis_name is None or problem.costs.edges:
+    costs = problem.costs
+    if axis_name is None or costs.edges:
         return problem
-    devices, shape = lax.axis_size(axis_name), problem.costs.shape
+    devices, shape = lax.axis_size(axis_name), costs.shape
     first = [group[0] for group in groups(len(shape))]
     more = [-n % devices if view in first else 0 for view, n in enumerate(shape)]
 
     def pad(x: jax.Array, *views: int, mode: str = "constant") -> jax.Array:
         return jnp.pad(x, [(0, more[view]) for view in views], mode=mode)
 
-    arrays = problem.costs.arrays
-    axes = [tuple(range(len(shape)))] if problem.costs.dense else pairs(len(shape))
-    counts = problem.costs.counts
+    axes = [tuple(range(len(shape)))] if costs.dense else pairs(len(shape))
     return problem._replace(
         costs=dataclasses.replace(
-            problem.costs,
+            costs,
             # Copies of the last points, so that the spread of the costs stays what it is.
-            arrays=tuple(pad(x, *views, mode="edge") for x, views in zip(arrays, axes)),
-            counts=None if counts is None else tuple(pad(x, view) for view, x in enumerate(counts)),
+            arrays=tuple(pad(x, *views, mode="edge") for x, views in zip(costs.arrays, axes)),
+            counts=costs.counts and tuple(pad(x, view) for view, x in enumerate(costs.counts)),
         ),
         weights=tuple(pad(a, view) for view, a in enumerate(problem.weights)),
         potentials=tuple(pad(f, view) for view, f in enumerate(problem.potentials)),

@@ -86,49 +86,44 @@ def _iterate(options: Options, problem: Given) -> End:
     are that of the potentials: if it is small they are the result, else the group is updated. So measuring is free.
     """
 
+    dtype, axes = problem.costs.dtype, frozenset().union(*map(_numerics.varying, jax.tree.leaves(problem)))
+
     def run(way: Way) -> _Carry:
         # With a schedule of epsilon each pass has kernels of its own.
         constant = way is Way.KERNELS and not options.scheduled
         kernels = kernels_of(problem.costs, problem.epsilon) if constant else None
         body = partial(_pass, options, way, kernels, problem)
-        return lax.while_loop(lambda carry: carry.going, body, _start(options, problem))
+        start = _Carry(
+            passes=jnp.asarray(0),
+            potentials=tuple(jnp.where(a > 0, f, 0) for f, a in zip(problem.potentials, problem.weights)),
+            other_error=jnp.asarray(jnp.inf, dtype),
+            previous_epsilon=jnp.asarray(jnp.inf, dtype),
+            error=jnp.asarray(jnp.inf, dtype),
+            errors=jnp.full(-(-options.max_iterations // options.inner_iterations), -1, dtype),
+            mass=jnp.asarray(jnp.inf, dtype),
+            going=jnp.asarray(True),
+        )
+        start = jax.tree.map(lambda x: _numerics.vary(x, axes), start)
+        return lax.while_loop(lambda carry: carry.going, body, start)
 
     end = any_way(options.work.way, problem.costs, problem.epsilon, run)
     finite = [jnp.all(jnp.isfinite(x)) for x in (end.error, *end.potentials)]
     converged = end.error < problem.threshold
     exponents = sum([jnp.max(jnp.abs(f)) for f in end.potentials], start=0 * end.error) / problem.epsilon
-    rounded = jnp.finfo(problem.costs.dtype).eps * exponents > problem.threshold
+    rounded = jnp.finfo(dtype).eps * exponents > problem.threshold
     status = jnp.where(rounded, Status.ROUNDING, Status.ITERATION_LIMIT)
     status = jnp.where(converged, Status.CONVERGED, status)
     status = jnp.where(jnp.all(jnp.stack(finite)), status, Status.NOT_FINITE)
-    status = jnp.where(_feasible(problem.weights, problem.penalties), status, Status.INFEASIBLE)
+    # What `checked_weights` checks, for weights that were traced then.
+    sums, least = (jnp.stack([of(a) for a in problem.weights]) for of in (jnp.sum, jnp.min))
+    must = [(p.slack == 0) & (p.price == jnp.inf) for p in problem.penalties or ()]
+    fixed = jnp.stack(must) if must else True
+    low, high = jnp.min(sums, where=fixed, initial=jnp.inf), jnp.max(sums, where=fixed, initial=0)
+    feasible = jnp.all(least >= 0) & jnp.all(sums > 0) & (high - low <= SUMS * high)
+    status = jnp.where(feasible, status, Status.INFEASIBLE)
     terms = values(problem.penalties, problem.weights, end.potentials)
     dual = sum(terms, start=-problem.epsilon * end.mass)
     return End(end.potentials, dual, end.error, end.errors, end.mass, end.passes, status)
-
-
-def _feasible(weights: Vectors, penalties: Sequence[Penalty] | None) -> jax.Array:
-    """What `checked_weights` checks, for weights that were traced then."""
-    sums, least = (jnp.stack([of(a) for a in weights]) for of in (jnp.sum, jnp.min))
-    fixed = True if penalties is None else jnp.stack([p.fixed for p in penalties])
-    low, high = jnp.min(sums, where=fixed, initial=jnp.inf), jnp.max(sums, where=fixed, initial=0)
-    return jnp.all(least >= 0) & jnp.all(sums > 0) & (high - low <= SUMS * high)
-
-
-def _start(options: Options, problem: Given) -> _Carry:
-    costs = problem.costs
-    axes = frozenset().union(*map(_numerics.varying, jax.tree.leaves(problem)))
-    start = _Carry(
-        passes=jnp.asarray(0),
-        potentials=tuple(jnp.where(a > 0, f, 0) for f, a in zip(problem.potentials, problem.weights)),
-        other_error=jnp.asarray(jnp.inf, costs.dtype),
-        previous_epsilon=jnp.asarray(jnp.inf, costs.dtype),
-        error=jnp.asarray(jnp.inf, costs.dtype),
-        errors=jnp.full(-(-options.max_iterations // options.inner_iterations), -1, costs.dtype),
-        mass=jnp.asarray(jnp.inf, costs.dtype),
-        going=jnp.asarray(True),
-    )
-    return jax.tree.map(lambda x: _numerics.vary(x, axes), start)
 
 
 def _pass(options: Options, way: Way, kernels: Kernels | None, problem: Given, carry: _Carry) -> _Carry:
@@ -265,6 +260,5 @@ def _marginal(work: Work, joint: jax.Array, axis: int, total: Callable[..., jax.
 def distance(marginals: Vectors, fits: Sequence[Fit], norm_error: float, zero: jax.Array) -> jax.Array:
     """sum_l ||marginal_l - a_l||_p."""
     away = [fit.away(m) for m, fit in zip(marginals, fits)]
-    if norm_error == 1:
-        return sum([jnp.sum(x) for x in away], start=zero)
-    return sum([jnp.sum(x**norm_error) ** (1 / norm_error) for x in away], start=zero)
+    of_views = [jnp.sum(x) if norm_error == 1 else jnp.sum(x**norm_error) ** (1 / norm_error) for x in away]
+    return sum(of_views, start=zero)

@@ -152,7 +152,7 @@ def _split(o: whole.Operand) -> tuple[jax.Array, jax.Array]:
         left = [l for l, r in o.pairs if r == view]
         one = _of_views(o, _some(o.x, o.keep_x, left), y_views[view], tuple((i, 0) for i in range(len(left))))
         one = dataclasses.replace(one, x=_sharded(one.x, o.axis), y=_sharded(one.y, o.axis))
-        sums = tiled.sharded_sums(one)
+        sums = tiled.tiled_sums(one)
         found |= {(l, view): (sums.rows[i], sums.columns[i]) for i, l in enumerate(left)}
     rows, columns = zip(*(found[p] for p in o.pairs))
     return jnp.stack(rows), jnp.stack(columns)

@@ -23,21 +23,37 @@ Step = tuple[jax.Array, ...]  # pair, row view, column view, first row, first co
 
 @jax.custom_vjp
 def tiled_sums(o: whole.Operand) -> whole.LogSums:
-    """Log-sum-exps of rows and columns, `o.block` rows at a time; reverse mode only."""
-    return whole.either(o.fixed, o.bound, _forward_tiles, o)
+    """Log-sum-exps of rows and columns, `o.block` rows at a time; reverse mode only.
+
+    Where `o.axis` splits the rows of the one view of y, the rows are those of this device, the columns this device's
+    part of the sums for all devices' columns.
+    """
+    return whole.either(o.fixed, o.bound, _forward_tiles, o if o.axis is None else _gathered(o))
 
 
 def _tiled_backward(residual: tuple[whole.Operand, whole.LogSums], by: whole.LogSums) -> tuple[whole.Operand]:
     o, found = residual
-    return (_cotangents(o, *whole.either(o.fixed, o.bound, _gradient_tiles, o, found, by)),)
+    every = o
+    if o.axis is not None:
+        # Else the compiler would keep what the forward pass gathered. (On CPU it does so behind a barrier, too.)
+        again = o.y + jnp.where(found.rows[0, 0] == found.rows[0, 0], 0, jnp.nan).astype(o.y.dtype)
+        every = _gathered(dataclasses.replace(o, y=again))
+    dx, dy = whole.either(o.fixed, o.bound, _gradient_tiles, every, found, by)
+    if o.axis is not None:
+        dy = lax.psum_scatter(dy[0], o.axis, scatter_dimension=0, tiled=True)[None]
+    # Nothing but the vectors has a cotangent.
+    return (dataclasses.replace(o, x=dx, y=dy, keep_x=None, keep_y=None, bound=None),)  # type: ignore[arg-type]
 
 
 whole.gradient_again(tiled_sums, _tiled_backward)
 
 
-def _cotangents(o: whole.Operand, dx: jax.Array, dy: jax.Array) -> whole.Operand:
-    """Of the vectors; nothing else has any."""
-    return dataclasses.replace(o, x=dx, y=dy, keep_x=None, keep_y=None, bound=None)  # type: ignore[arg-type]
+def _gathered(o: whole.Operand) -> whole.Operand:
+    """The rows of y of all devices, and where this device's rows begin among them."""
+    # Along the leading axis: along another, the compiler copies everything into another order first.
+    keep = None if o.keep_y is None else _numerics.gather(o.keep_y[0], o.axis, 0)[None]
+    every = _numerics.gather(o.y[0], o.axis, 0)[None]
+    return dataclasses.replace(o, y=every, keep_y=keep, first=lax.axis_index(o.axis) * o.y.shape[1])
 
 
 def _tiles(o: whole.Operand) -> tuple[Step, whole.Operand, Callable[[bool, Step], tuple[jax.Array, ...]]]:
@@ -150,37 +166,6 @@ def _gradient_tiles(fixed: bool, o: whole.Operand, found: whole.LogSums, by: who
     (dx, dy), _ = lax.scan(step_back, carry, steps)
     dy = jnp.zeros_like(o.y) if dy is None else dy[:, : o.y.shape[1]]
     return dx[:, : o.x.shape[1]], dy
-
-
-@jax.custom_vjp
-def sharded_sums(o: whole.Operand) -> whole.LogSums:
-    """Log-sum-exps of rows and columns of blocks with the one view of y, whose rows `o.axis` splits.
-
-    The rows are those of this device, the columns this device's part of the sums for all devices' columns.
-    """
-    return tiled_sums(_gathered(o))
-
-
-def _sharded_backward(
-    residual: tuple[whole.Operand, whole.LogSums], by: whole.LogSums
-) -> tuple[whole.Operand]:
-    o, found = residual
-    # Else the compiler would keep what the forward pass gathered. (On CPU it does so behind a barrier, too.)
-    again = o.y + jnp.where(found.rows[0, 0] == found.rows[0, 0], 0, jnp.nan).astype(o.y.dtype)
-    every = _gathered(dataclasses.replace(o, y=again))
-    dx, dy = whole.either(o.fixed, o.bound, _gradient_tiles, every, found, by)
-    return (_cotangents(o, dx, lax.psum_scatter(dy[0], o.axis, scatter_dimension=0, tiled=True)[None]),)
-
-
-whole.gradient_again(sharded_sums, _sharded_backward)
-
-
-def _gathered(o: whole.Operand) -> whole.Operand:
-    """The rows of y of all devices, and where this device's rows begin among them."""
-    # Along the leading axis: along another, the compiler copies everything into another order first.
-    keep = None if o.keep_y is None else _numerics.gather(o.keep_y[0], o.axis, 0)[None]
-    every = _numerics.gather(o.y[0], o.axis, 0)[None]
-    return dataclasses.replace(o, y=every, keep_y=keep, first=lax.axis_index(o.axis) * o.y.shape[1])
 
 
 # The symmetry of a view with itself still serves: this device's rows of `E * (u_i + u_j)` need only the other devices'
