@@ -4,8 +4,7 @@ import ctypes
 import math
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from functools import partial, reduce
+from functools import cache, partial, reduce
 from typing import Any
 
 import jax
@@ -70,6 +69,15 @@ def _crop(x: jax.Array, across: jax.Array, down: jax.Array, size: int) -> jax.Ar
     if x.dtype != jnp.uint8:
         turned = jax.lax.bitcast_convert_type(turned, jnp.uint8)[..., :3].reshape(x.shape[1], -1)
     return _along_rows(turned, down, size).reshape(size, size, -1)
+
+
+@cache
+def _host() -> jax.Device | None:
+    """The CPU; None where jax has only an accelerator."""
+    try:
+        return jax.local_devices(backend="cpu")[0]
+    except RuntimeError:
+        return None
 
 
 def _columns(picture: Image.Image) -> np.ndarray:
@@ -160,9 +168,7 @@ def crops(
         pads = [(around, around)] * 2 + [(0, 0)] * (len(picture.getbands()) > 1)
         picture = Image.fromarray(np.pad(np.asarray(picture), pads, mode="reflect"))
     found: list[np.ndarray] = []
-    pixels, host = None, None
-    with suppress(RuntimeError):  # where jax has only an accelerator
-        host = jax.local_devices(backend="cpu")[0]
+    pixels, host = None, _host()
     with jax.default_device(host), jax.enable_x64(True):
         for box, size, (_, scale) in zip(wanted, sizes, scales):
             if host is None or scale > _MOST:

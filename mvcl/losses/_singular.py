@@ -64,21 +64,25 @@ def pmrl(
         several, some = count > 1, count > 0
     alignment = jnp.log1p(jnp.sum(jnp.exp(smaller), axis=1))
     there = None if some is None else some[None]
-    along = jnp.sum(right[:, :, 0, None] * views, axis=1)
-    of_views = jnp.sum(along[:, None] * views, axis=2)
-    total = of_views.sum(1)
-    # Of two vectors of negative cosine the sum is at a right angle to u, so that its sign is that of rounding.
-    rounding = 64 * jnp.finfo(views.dtype).eps * jnp.abs(of_views).sum(1)
-    first = jnp.take_along_axis(of_views, jnp.argmax(of_views != 0, axis=1)[:, None], axis=1)[:, 0]
-    sign = jnp.where(jnp.where(jnp.abs(total) > rounding, total, first) >= 0, 1, -1)
-    leading = _numerics.unit(along * sign.astype(views.dtype)[:, None])  # u, (n, d)
-    e = dataclasses.replace(e, z=leading[None], keep=there, projected=True)
+    e = dataclasses.replace(e, z=_leading(views, right[:, :, 0])[None], keep=there, projected=True)
     s = emb.scaled(e, instance_temperature, "instance_temperature")
     own = jnp.sum(s.z[0] ** 2, axis=1)
     # LSE_j - own, whose digits would be lost where no other instance is near.
     spread = jax.nn.softplus(_lse.within(s)[0] - own)
     mean = emb.mean_where(alignment, several, e.axis_name)
     return mean + factor * emb.mean_where(spread, some, e.axis_name)
+
+
+def _leading(views: jax.Array, right: jax.Array) -> jax.Array:
+    """(n, d) leading left singular vectors of (n, k, d) views, from the right ones (n, k)."""
+    along = jnp.sum(right[:, :, None] * views, axis=1)
+    of_views = jnp.sum(along[:, None] * views, axis=2)
+    total = of_views.sum(1)
+    # Of two vectors of negative cosine the sum is at a right angle to u, so that its sign is that of rounding.
+    rounding = 64 * jnp.finfo(views.dtype).eps * jnp.abs(of_views).sum(1)
+    first = jnp.take_along_axis(of_views, jnp.argmax(of_views != 0, axis=1)[:, None], axis=1)[:, 0]
+    sign = jnp.where(jnp.where(jnp.abs(total) > rounding, total, first) >= 0, 1, -1)
+    return _numerics.unit(along * sign.astype(views.dtype)[:, None])
 
 
 @jax.custom_jvp

@@ -11,8 +11,16 @@ import numpy as np
 from flax import nnx
 
 from mvcl import _checks, losses, models
-from mvcl.methods import _method
-from mvcl.methods._method import Batch, Inputs, Learner, LossAndMore, Module, Specification
+from mvcl.methods._method import (
+    Batch,
+    Inputs,
+    Learner,
+    LossAndMore,
+    Module,
+    Specification,
+    built,
+    check_encoder,
+)
 from mvcl.methods._objective import Measures, OfViews
 
 Encoders = tuple[models.EncoderConfig, ...]
@@ -24,7 +32,7 @@ class Networks(nnx.Module):
     def __init__(self, spec: Specification, options: "MultiEncoder", rngs: nnx.Rngs) -> None:
         encoders, fusion = of_each_view(options.encoders, spec), options.fusion
         more: dict[str, Any] = {"dtype": spec.dtype, "rngs": rngs}
-        self.encoder = nnx.List([_method.built(e, s, **more) for e, s in zip(encoders, spec.shapes)])
+        self.encoder = nnx.List([built(e, s, **more) for e, s in zip(encoders, spec.shapes)])
         self.head = nnx.List([spec.head.build(encoder.features, **more) for encoder in self.encoder])
         both = [x.features + y.features for x, y in combinations(self.encoder, 2)]
         self.fusion = nnx.List([fusion.build(width, **more) for width in both] if fusion else [])
@@ -122,7 +130,7 @@ class MultiEncoderLearner(Learner):
         networks = self.abstract
         if not spec.given:  # they are evaluated on images of the first view's size
             for shape, encoder in zip(spec.shapes, networks.encoder, strict=True):
-                _method.check_encoder(dataclasses.replace(spec, shapes=(shape, spec.shapes[0])), encoder)
+                check_encoder(dataclasses.replace(spec, shapes=(shape, spec.shapes[0])), encoder)
         self.dimension = networks.head[0].features
         for network in networks.fusion:
             if network.features != self.dimension:

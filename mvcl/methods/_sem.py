@@ -138,13 +138,8 @@ class SemLearner(Learner):
         extra = batch.mask | ({"weights": statistics["weights"]} if self.weighs else {})
 
         def restored(given: Sequence[jax.Array]) -> tuple[jax.Array, jax.Array]:
-            h, error = net.encode(given), jnp.zeros(())
-            for a, b, here in zip(
-                x, net.decode(h), there
-            ):  # means over the entries of instances with the view
-                total = jnp.sum(jnp.where(here[:, None], (a - b) ** 2, 0))
-                error += total / (jnp.maximum(here.sum(), 1) * a.shape[1])
-            return h, error
+            h = net.encode(given)
+            return h, _reconstruction(x, net.decode(h), there)
 
         def contrast(h: jax.Array) -> tuple[jax.Array, Measures, jax.Array]:
             # The slope is computed here: what a `cond` keeps for its derivative, it fills with zeros in pre-training.
@@ -282,6 +277,15 @@ def _tables(views: Any, present: jax.Array | None) -> tuple[list[jax.Array], jax
     flat = [view.reshape((len(view), -1)).astype(jnp.float32) for view in separate(views)]
     there = jnp.ones((len(flat), len(flat[0])), bool) if present is None else present.T
     return [jnp.where(here[:, None], view, 0) for view, here in zip(flat, there)], there
+
+
+def _reconstruction(x: Sequence[jax.Array], restored: Sequence[jax.Array], there: jax.Array) -> jax.Array:
+    """Σ_v R_v, each the mean squared error over the entries of the instances that have the view."""
+    error = jnp.zeros(())
+    for a, b, here in zip(x, restored, there):
+        total = jnp.sum(jnp.where(here[:, None], (a - b) ** 2, 0))
+        error += total / (jnp.maximum(here.sum(), 1) * a.shape[1])
+    return error
 
 
 def _concatenated(h: jax.Array, there: jax.Array, *, fill: bool = False) -> jax.Array:

@@ -17,9 +17,21 @@ import numpy as np
 import pandas as pd
 
 from mvcl import _files, _progress, losses, metrics
-from mvcl.studies import _grid, _page, _run
+from mvcl.studies import _page, _run
 from mvcl.studies._claims import difference
-from mvcl.studies._grid import Baseline, Cell, Found, Measure, Opened, Study, Values
+from mvcl.studies._grid import (
+    Baseline,
+    Cell,
+    Found,
+    Measure,
+    Opened,
+    Study,
+    Values,
+    chosen,
+    claimed,
+    partner,
+    trained,
+)
 from mvcl.training import BASELINES, Config
 
 _COPIED = ("about", "unequal", "cost", "seeds", "columns", "along", "reference")
@@ -46,7 +58,7 @@ def run_study(opened: Opened, folder: Path, options: _run.Options) -> tuple[Path
                 write(content, options.write, f"{opened.name}_{opened.scale}")
                 if wide := _page.half_widths(content, wide=True):
                     _progress.line(f"warning: half-widths above the margin: {'; '.join(wide)}")
-    asked = [cell for cell in content["cells"] if cell["name"] in _grid.chosen(opened.study, options.only)]
+    asked = [cell for cell in content["cells"] if cell["name"] in chosen(opened.study, options.only)]
     return page, sum(s in ("failed", "missing") for cell in asked for s in cell["status"].values())
 
 
@@ -114,7 +126,7 @@ def _union(between: str, texts: Iterable[str]) -> str:
 
 def judged(study: Study, content: dict[str, Any]) -> dict[str, Any]:
     """What a page says of the claims, from the values on it: with `|` it replaces what older rules said."""
-    study = _grid.claimed(study, content.get("only", ""))
+    study = claimed(study, content.get("only", ""))
     scale = {m.name: 100.0 if m.percent else 1.0 for m in study.measures}
     rows = {cell["name"]: cell["seeds"] for cell in content["cells"]}
     values = [
@@ -159,7 +171,7 @@ def _at_chance(values: Mapping[int, Values]) -> bool:
 def _cell(found: Found, cell: Cell, looks: Sequence[tuple[_run.Place, _run.Look]]) -> dict[str, Any]:
     study = found.study
     of = {m.name: found.of(cell, m.name) for m in study.measures}
-    other = None if study.reference is None else _grid.partner(study, cell, study.reference)
+    other = None if study.reference is None else partner(study, cell, study.reference)
     gaps = {} if other is None or other is cell else {m: difference(found, cell, other, m) for m in of}
     seeds = dict.fromkeys(seed for values in of.values() for seed in values)
     return {
@@ -305,9 +317,7 @@ def compare(
     cells = []
     for combination in itertools.product(*grid.values()):
         of: dict[str, Any] = dict(zip(grid, combination))
-        cells += [
-            _grid.trained({"objective": n} | of, config, {"objective": f} | of) for n, f in named.items()
-        ]
+        cells += [trained({"objective": n} | of, config, {"objective": f} | of) for n, f in named.items()]
     several = len({getattr(cell.task, "instances", None) for cell in cells}) > 1
     study = Study(
         title="Objectives compared",

@@ -73,6 +73,7 @@ def build(config: Config, outline: data.Outline) -> Program:
     and part of the state, have them in common, so that runs one after the other compile once.
     """
     mesh, protocol = make_mesh(config.mesh), config.evaluation
+    both = isinstance(protocol, Classification) and protocol.knn_head
     unread: Any = {f.name: f.default for f in dataclasses.fields(Train) if "unread" in f.metadata}
     read = dataclasses.replace(
         config,
@@ -80,7 +81,7 @@ def build(config: Config, outline: data.Outline) -> Program:
         train=dataclasses.replace(config.train, **unread),
         mesh=_config.Mesh(),
         checkpoint=_config.Checkpoint(),
-        evaluation=Classification(features=protocol.features, knn_head=getattr(protocol, "knn_head", False)),
+        evaluation=Classification(features=protocol.features, knn_head=both),
     )
     built: Any = _built
     try:
