@@ -330,9 +330,6 @@ class Session:
         learner, last = program.learner, self.step == program.steps
         if learner.due(self.step, epoch):
             split, before = self.run.splits["train"], self.state["statistics"]
-            if not split.spec.given:
-                name = type(self.run.config.method).__name__
-                raise ValueError(f"method {name} needs examples with given views, such as tables of features")
             with _progress.during("refreshing the method's statistics"):
                 inputs = data.inputs(split, np.arange(len(split)))
                 new, record = learner.refresh(self.state["params"], before, inputs, self.step, epoch)
