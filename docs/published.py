@@ -22,7 +22,7 @@ Each table and figure with numbers of experiments is one command; a study is one
 
 ```sh
 mvcl study --list                       # all studies, with the number of runs and the cost at each scale
-mvcl study control_m3g --scale small --data cifar10.npz --jobs 2 --write docs/studies
+mvcl study control_m3g --seeds 22 --scale small --data cifar10.npz --jobs 2 --write docs/studies
 mvcl study koromilas_table2 --scale paper --jobs 6 --slurm='--gpus 1 --time 240'
 ```
 

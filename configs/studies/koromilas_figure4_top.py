@@ -18,10 +18,12 @@ _ABOUT = """\
 4 views of each of n images a batch. The figure prints no numbers, we do not have it, and the text does not name its
 batch sizes: those here are Table V's, which has MV-DHEL alone. "More sensitive" is decided as a larger gain from the
 smallest to the largest batch. The printed deviations of Table V, the largest difference between batches, are 0.05, 0.35
-and 0.15; here stable means that no two batches differ by more than 0.35."""
-_PAPER = " The learning rate is n / 256 (appendix E)."
+and 0.15."""
+_PAPER = """ Here stable means that no two batches differ by more than 0.35. The learning rate is n / 256
+(appendix E)."""
 _SMALL = """ The paper does not say whether runs have equal epochs or equal updates; here all have the same number of
-updates, with which a larger batch sees more images, and one learning rate. Stable means by at most one point."""
+updates, with which a larger batch sees more images, and one learning rate. Stable means that no two
+batches differ by more than one point."""
 _BATCHES = (64, 128, 256)
 _PRINTED = {
     "CIFAR-10": (89.49, 89.52, 89.47),

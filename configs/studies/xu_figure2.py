@@ -33,8 +33,8 @@ _SMALL = f"""
 
 **Small scale.** handwritten.mat, which is not from the paper, with {_sem.NETWORKS}.
 View 4, whose clusters after the reconstruction were the worst of a run with the paper's networks (seed 0: accuracy
-59.0%) and all but the worst with these (54.2%, view 5 54.0%), takes the place of view 1; views 1 and 6, whose were the
-best with these (72.5%, 65.1%), those of 4 and 5."""
+59.0%) and all but the worst of an earlier run with these (54.2%, view 5 54.0%), takes the place of view 1; views
+1 and 6, whose were the best of that run (72.5%, 65.1%), those of 4 and 5. The means of all seeds are in the table."""
 
 
 def paper(seeds: int = 10, *, data: Path) -> Study:
