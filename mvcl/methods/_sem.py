@@ -83,6 +83,9 @@ class Sem:
     """Length of the embedding Z of a view."""
 
     def build(self, spec: Specification) -> Learner:
+        if not spec.given:
+            what = "method sem needs examples with given views, such as tables of features"
+            raise ValueError(f"{what}, not images; for those use method:simclr")
         spec.whole_batch("sem")
         if self.weights != "none" and not losses.takes(spec.objective).pair_weights:
             what = f"method.weights needs objective all_pairs, got {losses.name(spec.objective)}"
@@ -91,9 +94,6 @@ class Sem:
         from_1 = ("update_epochs", "features", "embedding", "k_means_starts", "hidden")
         least = dict.fromkeys(from_0, "[0, inf)") | dict.fromkeys(from_1, "[1, inf)")
         _checks.fields("method", self, **least)
-        if not spec.given:
-            what = "method sem needs examples with given views, such as tables of features"
-            raise ValueError(f"{what}, not images; for those use method:simclr")
         clusters = self.clusters or spec.classes
         if clusters < 2:
             raise ValueError(f"method.clusters must be at least 2 for data without classes, got {clusters}")

@@ -186,7 +186,7 @@ def test_groups_split_masks_and_weights(rng):
         ({"optimizer.warmup_epochs": -1.0}, "warmup_epochs must be at least 0, got -1"),
         ({"optimizer.learning_rate": 0.0}, "learning_rate must be more than 0, got 0.0"),
         ({"optimizer.weight_decay": -0.1}, "weight_decay must be at least 0, got -0.1"),
-        ({"method": methods.Sem(weights="none")}, "method sem needs .* given views, .*, not images"),
+        ({"method": methods.Sem()}, "method sem needs .* given views, .*, not images"),
     ],
 )
 def test_raises_on_options_that_do_not_fit(tiny, changes, message):
