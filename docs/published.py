@@ -86,7 +86,7 @@ def judged(content: dict[str, Any]) -> dict[str, Any]:
     """The numbers of a page with the text of the study and the answers of today's rules."""
     function = studies.scales(studies.find(content["name"]))[content["scale"]]
     study = studies.without_data(function, seeds=content["seeds"])
-    return content | {"about": study.about} | studies.judged(study, content)
+    return content | {"about": study.about, "cost": study.cost} | studies.judged(study, content)
 
 
 def _list(found: dict[str, dict[str, Any]]) -> str:
@@ -116,8 +116,9 @@ def _claims(found: dict[str, dict[str, Any]]) -> str:
     ]
     text = (
         "## Claims\n\n"
-        "What the papers say, on data and networks that are not theirs: an answer here is about the study at its small "
-        "scale, whose page has the numbers and the rule. Claims with the source ours are hypotheses of our own.\n"
+        "What the papers say, mostly on data and networks that are not theirs: an answer here is about the study at "
+        "the scale of its page, which has the numbers and the rule. Claims with the source ours are hypotheses of our "
+        "own.\n"
     )
     head = ["| claim | source | measure | study | here |", "| --- | --- | --- | --- | --- |"]
     return "\n".join([text, *head, *rows, ""])

@@ -66,7 +66,7 @@ def small(seeds: int = 20, *, data: Path) -> Study:
     """Part of CIFAR-10: 3 objectives, training on labels, and what is not trained. `data` is its file, .npz."""
     base = _bench.bench_of(2, _bench.Images(path=str(data)))
     cells = [*_bench.baselines(base, {"objective": "", "k": 0}), *cells_of(base)]
-    return _study(cells, _claims(), seeds, "30 minutes on 2 idle CPU cores, estimated")
+    return _study(cells, _claims(), seeds, f"{1.5 * seeds:.0f} minutes on 2 idle CPU cores, estimated")
 
 
 def smoke(seeds: int = 2) -> Study:

@@ -144,11 +144,12 @@ class LowestRank(Claim):
         )
 
     def about(self, study: Study) -> list[list[tuple[Cell, ...]]]:
-        """A comparison with each of the other methods, named by the cells of the first task."""
+        """A comparison with each of the other methods, named by the cells of the first task; behind it all ranked."""
         mine = select(study, self.cells)[0]
         names = self.than or dict.fromkeys(cell.factors["method"] for cell in study.cells)
-        rivals = (partner(study, mine, {"method": name}) for name in names)
-        return [[(mine, rival)] for rival in rivals if rival is not None and rival is not mine]
+        found = [partner(study, mine, {"method": name}) for name in names]
+        rivals = [rival for rival in found if rival is not None and rival is not mine]
+        return [[(mine, rival, *rivals)] for rival in rivals]
 
     def ranks(self, found: Found) -> dict[str, dict[int, float]]:
         """Method -> seed -> mean rank over the tasks that all methods have of this seed."""

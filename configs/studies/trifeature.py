@@ -30,9 +30,9 @@ trains on matches alone; here half of the examples match in training too.
 The controls separate network, augmentation and loss, as those of fused_factors do; "comm, mean" and "inf_masking, mean"
 have the mean of the tokens in place of attention.
 
-The autoencoder restores the picture, "supervised" the three factors of each picture, the upper bound for these
-encoders. FactorCL has a shared and a unique linear head of each view, which are probed, and critics of 32 hidden units.
-Temperatures are the best of 0.05, 0.1, 0.2 and 0.5 for another network on other draws, by the mean of all accuracies.
+The autoencoder restores the picture, "supervised" tells the three factors of each picture. FactorCL has a shared and a
+unique linear head of each view, which are probed, and critics of 32 hidden units. Temperatures are the best of 0.05,
+0.1, 0.2 and 0.5 for another network on other draws, by the mean of all accuracies.
 
 The numbers are accuracies of ridge regressions of each factor on the features, of 4,096 test examples, fitted on 4,096
 others; training, fit and test have different pictures. Chance is 0.2, of the synergy 0.5. Raw is the mean of blocks of

@@ -49,9 +49,9 @@ are those of the other views; at k = 3 no synergy is left. The networks of a cel
 and first weights, which are the same for all objectives, so that differences are paired.
 
 Baselines: the inputs themselves; untrained encoders; encoders trained to restore the input (`autoencoder`), or the bits
-themselves (`supervised`), the upper bound for these encoders. An objective that leaves `unique` below the untrained
-encoders drops what views do not share. A row whose `shared` is not above that of the untrained encoders has not learned
-with these steps, and its other numbers tell nothing of what it prefers."""
+themselves (`supervised`). An objective that leaves `unique` below the untrained encoders drops what views do not share.
+A row whose `shared` is not above that of the untrained encoders has not learned with these steps, and its other numbers
+tell nothing of what it prefers."""
 
 TUNED = dict.fromkeys(("temperature", "epsilon"), (0.05, 0.1, 0.2, 0.5)) | {"scale": (2.0, 5.0, 10.0, 20.0)}
 """Options that an objective chooses among, and their values; others for the temperature of unlimited similarities."""

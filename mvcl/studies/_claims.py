@@ -87,6 +87,10 @@ class Claim(abc.ABC):
             reasons.append(f"and {len(rest)} more: {counts}")
         half_width, seeds, lacking = (max(numbers) for numbers in zip(*(of[2:] for of in judged)))
         if answer == OPEN and all(of.lacking for of in judged if of.answer == OPEN):
+            level = found.study.level
+            every = (_values(found, cells, self.measure) for group in about for cells in group)
+            refuted = [enough_seeds(of, level, lambda of: self._sign(of) < 0) for of in every if len(of) > 1]
+            lacking = min([lacking, *refuted])
             reasons.append(too_few(lacking))
         reasons[:0] = self._order(found, [group[0] for group in about])
         return Verdict(answer, "; ".join(reasons), half_width, seeds, lacking)

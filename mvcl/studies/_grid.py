@@ -250,7 +250,7 @@ class Study:
     def comparisons(self) -> int:
         """Number of the comparisons of all claims; one that several claims share counts once."""
         compared = {
-            (claim.measure, names if len(names) == 4 else tuple(sorted(names)))
+            (claim.measure, tuple(sorted(names)) if len(names) == 2 else names)
             for claim in self.claims
             for group in claim.about(self)
             for names in [tuple(cell.name for cell in cells) for cells in group]

@@ -161,12 +161,16 @@ def test_too_few_seeds_says_how_many_would_do():
     study = study_of(A_B, [ABOVE], margins={"m": Margin(0.5, "of the test")})
     verdict = ABOVE.judge(found_of(study, [list(x), [0.0] * 20]))
 
-    def half(n):
-        return stats.t.ppf(0.975, n - 1) / math.sqrt(n)
+    def half(n, missed=0.05):
+        return stats.t.ppf(1 - missed / 2, n - 1) / math.sqrt(n)
 
     n = int(verdict.reason.split("too few seeds: ")[1].split()[0])
     assert half(n) <= 0.3 < half(n - 1)
     assert half(verdict.seeds) <= 0.5 < half(verdict.seeds - 1)
+    # One that would not hold decides a claim before the others do: here the second, of mean -0.4.
+    both = dataclasses.replace(ABOVE, than=({"f": "b"}, {"f": "c"}))
+    lacking = judged(both, SEVEN[:3], [list(x), [0.0] * 20, [0.4 + 0.2] * 20]).lacking
+    assert half(lacking, 0.025) < 0.4 < half(lacking - 1, 0.025)
     reason = judged(ABOVE, A_B, [[1.0, -1.0, 0.0], [0, 0, 0]]).reason
     assert reason.endswith("too few seeds: more than 10,000 would decide, if mean and deviation stay")
 
