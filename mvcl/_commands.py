@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from mvcl import _buckets, _configs, _progress, evaluation, studies, training
+from mvcl import _buckets, _checks, _configs, _progress, evaluation, studies, training
 
 
 def start() -> None:
@@ -158,8 +158,8 @@ def study(arguments: list[str]) -> int:
     `mvcl study NAME --help` describes its options, `mvcl study --list` the studies with their costs at each scale.
     `mvcl configs --copy studies/NAME` writes a copy to edit, which `mvcl study NAME.py` runs.
     """
-    if arguments in ([], ["--list"]):
-        for file in studies.study_files():
+    if arguments[:1] in ([], ["--list"]):
+        for file in map(studies.find, arguments[1:]) if arguments[1:] else studies.study_files():
             print(f"{file.stem}\n  {_configs.summary(file)}")
             for scale, cost in studies.costs(file).items():
                 print(f"    {scale:6} {cost}")
@@ -187,6 +187,7 @@ def study(arguments: list[str]) -> int:
     for name in ("workdir", "write"):
         if ":/" in str(getattr(options, name)):  # a bucket
             raise ValueError(f"--{name} of a study must be a folder on a disk, got {getattr(options, name)}")
+    _checks.whole("--jobs", options.jobs)
     opened = studies.Opened(file.stem, scale, options.study, tuple(arguments))
     folder = options.workdir / f"{opened.name}_{scale}"
     if options.jobs > 1 and options.slurm is None:  # else the first process takes most of a GPU's memory

@@ -58,7 +58,7 @@ def paper(seeds: int = 3, *, images: Literal["random", "own"] = "random") -> Stu
             config = _jeon.on_images(method, source)
             drawn = _steps.images(size, config.train.batch_size)
             found[name, method] = studies.changed(config, {"data": drawn} if images == "random" else {})
-    cost = "one GPU, 10 minutes, estimated"
+    cost = f"one GPU, {200 * seeds} seconds, estimated"
     return _study(found, 60.0, about=_ABOUT, seeds=seeds, cost=cost)
 
 
@@ -68,7 +68,13 @@ def small(seeds: int = 5) -> Study:
     for method, objective in _jeon.objectives().items():
         base = _jeon.bench_of(images, *((2, 256) if method == "MoCo" else (8, 64)))
         found["random", method] = studies.changed(base, {"objective": objective})
-    return _study(found, 2.0, about=_ABOUT + _SMALL, seeds=seeds, cost="2 CPU cores, 3 minutes, estimated")
+    return _study(
+        found,
+        2.0,
+        about=_ABOUT + _SMALL,
+        seeds=seeds,
+        cost=f"2 CPU cores, {0.6 * seeds:.2g} minutes, estimated",
+    )
 
 
 def smoke(seeds: int = 2) -> Study:

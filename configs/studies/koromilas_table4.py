@@ -195,7 +195,7 @@ def small(seeds: int = SEEDS, *, data: Path) -> Study:
         claims=[c for name in (names[0], names[2]) for c in _claims(name, [*objectives], {})],
         reference={"method": "pwe"},
         seeds=seeds,
-        cost="15 minutes on 2 cores",
+        cost=f"{0.75 * seeds:.2g} minutes on 2 cores",
     )
 
 
@@ -207,7 +207,9 @@ def smoke(seeds: int = 2) -> Study:
     tiny |= {"head": models.MLPHead(layers=1, out=4), "train.batch_size": 16, "train.log_every": 1}
     cells = [trained(c.factors, c.task.config, tiny | {"evaluation.draws": 1}) for c in whole.cells[-2:]]  # type: ignore[union-attr]
     shown = [m for m in whole.measures if "10 labels" not in m.name]
-    return dataclasses.replace(whole, cells=cells, measures=shown, claims=(), reference=None, seeds=seeds)
+    return dataclasses.replace(
+        whole, cells=cells, measures=shown, claims=(), reference=None, seeds=seeds, cost="seconds"
+    )
 
 
 def _claims(measure: str, names: Collection[str], where: dict[str, str]) -> list[Claim]:

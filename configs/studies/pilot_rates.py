@@ -34,7 +34,7 @@ def small(seeds: int = 2, *, data: Path) -> Study:
         unequal="Only rates of one objective are compared. Losses of Piran see 16 images, of Jeon 64 (MoCo: 128).",
         along="learning rate",
         seeds=seeds,
-        cost="40 minutes on 2 CPU cores",
+        cost=f"{20 * seeds} minutes on 2 CPU cores",
     )
 
 

@@ -44,7 +44,8 @@ def paper(seeds: int = 3, *, images: Literal["imagenet", "random"] = "random", g
         changes["data"] = _steps.images(224, 64 * groups)
     base = changed(training.load("piran/images:imagenet1k"), changes)
     about = f"{_ABOUT}\n\nHere a batch has {64 * groups} examples, {images} images of 224 x 224 pixels."
-    cost = "one GPU of 80 GB (on a smaller one with train.microbatch), 5 minutes, estimated; with 32 groups 32 of them"
+    cost = f"one GPU of 80 GB (on a smaller one with train.microbatch), {100 * seeds} seconds, estimated"
+    cost += "; with 32 groups 32 of them"
     return _study(base, (2, 3, 4), 60.0, about=about, seeds=seeds, cost=cost)
 
 
@@ -52,7 +53,7 @@ def small(seeds: int = 5) -> Study:
     """A ConvNet; five seeds, since times differ by the machine, not by the training."""
     changes = {**_piran.taught(), "train.batch_size": 64, "mesh": Mesh(data=1)}
     base = changed(_bench.bench_of(2, _steps.images(32, 64)), changes)
-    about, cost = _ABOUT + _SMALL, "2 CPU cores, 1.5 minutes, estimated"
+    about, cost = _ABOUT + _SMALL, f"2 CPU cores, {0.3 * seeds:.2g} minutes, estimated"
     return _study(base, (2, 4), 2.0, about=about, seeds=seeds, cost=cost)
 
 

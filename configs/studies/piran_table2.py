@@ -213,7 +213,7 @@ def small(seeds: int = SEEDS, *, data: Path) -> Study:
     changes |= {f"views.policy.{name}": value for name, value in whole.items()}
     base = studies.changed(_bench.bench_of(5, Looks(path=str(data))), changes)
     rows = {name: loss for name, loss in _piran.methods(0.05).items() if name != _piran.BYOL_PAIRS}
-    cost, seeded = "2 hours on 2 cores", ("train.seed", "data.draw_seed")
+    cost, seeded = f"{0.1 * seeds:.2g} hours on 2 cores", ("train.seed", "data.draw_seed")
     return _study(base, rows, ("plain", "turned"), seeded, seeds=seeds, cost=cost)
 
 

@@ -57,9 +57,7 @@ _THEOREM = dict.fromkeys((GEOMETRIC, ARITHMETIC), "; Theorem 2.3")
 
 def paper(seeds: int = 16) -> Study:
     """The paper's settings."""
-    cost = (
-        "one GPU, an hour, or 2 CPU cores, 13 hours, estimated from 55 minutes for 600 updates of 8 networks"
-    )
+    cost = "one GPU, an hour, or 2 CPU cores, 13 hours, estimated from 55 minutes for 600 updates of 8 networks, for 16"
     return _study((2, 4, 8, 10), _ABOUT, cost, networks=seeds)
 
 
@@ -70,7 +68,7 @@ def small(seeds: int = SEEDS) -> Study:
 {_gaussian.SMALL}, three batches for each network's numbers in place of four, M up to 8. The loss gained in the last
 third has a standard error of 0.002 to 0.003 nats, from the 10 logged losses of each ninth; values below 0 are that
 noise."""
-    cost = "one process on 2 CPU cores that did other work too, 1.5 hours"
+    cost = "one process on 2 CPU cores that did other work too, 1.5 hours for 20 networks"
     return _study((2, 3, 4, 8), about, cost, networks=seeds, **_gaussian.SHORT)
 
 

@@ -42,7 +42,12 @@ LARGEST_LIMIT = {72: (6,), 288: (12,), 1152: (24, 16)}
 
 def paper(seeds: int = 16) -> Study:
     """The settings of Figure 2."""
-    return _study(VIEWS, _ABOUT, "one GPU, two hours, or 2 CPU cores, 10 hours, estimated", networks=seeds)
+    return _study(
+        VIEWS,
+        _ABOUT,
+        "one GPU, two hours, or 2 CPU cores, 10 hours, estimated for 16 networks",
+        networks=seeds,
+    )
 
 
 def small(seeds: int = SEEDS) -> Study:
@@ -53,7 +58,7 @@ def small(seeds: int = SEEDS) -> Study:
 at B = 1152 on a third: the embeddings of M = 72 views would take 11 GB."""
     few = {72: (2, 6, 9, 12, 18), 288: (2, 12, 18, 24, 36), 1152: (2, 16, 36, 48, 72)}
     batches = {72: 60, 288: 60, 1152: 20}  # the two largest limits differ by .015, .010 and .004
-    cost = "one process on 2 CPU cores, 5 hours beside other work; it takes 20 GB of memory"
+    cost = "one process on 2 CPU cores, 5 hours for 20 networks beside other work; it takes 20 GB of memory"
     return _study(few, about, cost, batches, networks=seeds, **_gaussian.SHORT)
 
 

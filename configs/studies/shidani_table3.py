@@ -189,7 +189,7 @@ def small(seeds: int = SEEDS, *, data: Path) -> Study:
         ],
         reference={"model": SIMCLR, "epochs": short},
         seeds=seeds,
-        cost="80 minutes on 2 cores, estimated",
+        cost=f"{4 * seeds} minutes on 2 cores, estimated",
     )
 
 

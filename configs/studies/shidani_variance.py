@@ -60,12 +60,12 @@ class MultiCropVariance:
 
 def paper(seeds: int = 10) -> Study:
     """20,000 batches for each seed."""
-    return _study((2, 3, 4, 8), 20_000, seeds=seeds, cost="2 CPU cores, a minute, estimated")
+    return _study((2, 3, 4, 8), 20_000, seeds=seeds, cost=f"2 CPU cores, {6 * seeds} seconds, estimated")
 
 
 def small(seeds: int = SEEDS) -> Study:
     """5,000 batches for each seed."""
-    return _study((2, 3, 4, 8), 5_000, seeds=seeds, cost="2 CPU cores, 1.3 minutes")
+    return _study((2, 3, 4, 8), 5_000, seeds=seeds, cost=f"2 CPU cores, {0.065 * seeds:.2g} minutes")
 
 
 def smoke(seeds: int = 2) -> Study:

@@ -95,7 +95,7 @@ def small(seeds: int = 20) -> Study:
             told: _rows.Row = (f"{label}, k = {k}, tells the synergy above 0.6", at, [])
             claims += _rows.within("ours", "synergy", (0.6, 1.0), [told])
     views = {f"k = {k}": Pictured(views=k, networks=seeds) for k in (2, 3)}
-    cost = "an hour of one CPU, estimated from 5 networks a row"
+    cost = "an hour of one CPU for 20 networks, estimated from 5"
     return _study(views, (0.05, 0.1, 0.2, 0.5), claims=claims, cost=cost)
 
 

@@ -64,7 +64,9 @@ def small(seeds: int = 12) -> Study:
     drops = ("InfoNCE of pairs drops what one picture alone has", untrained, [pairs])
     claims = [*_rows.above("ours", "shared", [keeps]), *_rows.above("ours", "unique", [drops])]
     sizes = {"networks": seeds, "steps": 400}
-    return _study((2, 4), sizes, SHOWN, claims=claims, cost="2 hours on 2 cores with --jobs 2")
+    return _study(
+        (2, 4), sizes, SHOWN, claims=claims, cost="2 hours for 12 networks on 2 cores with --jobs 2"
+    )
 
 
 def smoke(seeds: int = 2) -> Study:

@@ -167,7 +167,7 @@ def small(seeds: int = SEEDS) -> Study:
         _views(),
         {},
         claims=claims,
-        cost="3.5 hours on 2 cores with --jobs 2: M3G at k = 4 alone takes 66 minutes of a core",
+        cost="3.5 hours for 20 networks on 2 cores with --jobs 2: M3G at k = 4 alone takes 66 minutes of a core",
     )
 
 

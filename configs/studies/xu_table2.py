@@ -68,7 +68,7 @@ def paper(seeds: int = 10, *, data: Path) -> Study:
     """The five sets of the paper. `data` is their folder."""
     classified, without = ("DHA", "CCV"), {"evaluation.svm_share": 0}
     bases = {of: changed(_sem.paper(of, data), {} if of in classified else without) for of in _SETS}
-    cost = "170 hours on 2 CPU cores, of the estimates in `xu/sem`"
+    cost = f"{17 * seeds} hours on 2 CPU cores, of the estimates in `xu/sem`"
     return _study(bases, tuple(_PRINTED), classified, about=_ABOUT, seeds=seeds, cost=cost)
 
 
@@ -76,7 +76,7 @@ def small(seeds: int = SEEDS, *, data: Path) -> Study:
     """Handwritten numerals, small networks. `data` is handwritten.mat."""
     base = changed(_sem.tables(data), {"evaluation.svm_share": 0.3, "evaluation.draws": 3})
     about = f"{_ABOUT}{_sem.SMALL}, 10 starts of K-means in place of 100, and 3 draws of labels."
-    bases, cost = {"handwritten": base}, "80 minutes on 2 CPU cores, of `xu_figure2`"
+    bases, cost = {"handwritten": base}, f"{4 * seeds} minutes on 2 CPU cores, of `xu_figure2`"
     return _study(bases, tuple(_PRINTED), [*bases], about=about, seeds=seeds, cost=cost)
 
 

@@ -90,7 +90,12 @@ def paper(seeds: int = 10, *, data: Path) -> Study:
             cells.append(dataclasses.replace(cell, printed={"ACC": printed[place]}))
     rows = {_LAMBDA: _ROWS[_LAMBDA], _CLUSTERS: _clusters(7)}
     cells += _cells(_clustered("Caltech", data), "Caltech", rows)
-    return _study(cells, _ABOUT, seeds=seeds, cost="46 hours on 2 CPU cores, of the estimates in `xu/sem`")
+    return _study(
+        cells,
+        _ABOUT,
+        seeds=seeds,
+        cost=f"{4.6 * seeds:.2g} hours on 2 CPU cores, of the estimates in `xu/sem`",
+    )
 
 
 def small(seeds: int = SEEDS, *, data: Path) -> Study:
@@ -102,7 +107,7 @@ def small(seeds: int = SEEDS, *, data: Path) -> Study:
     rows = {**_ROWS, _WEIGHTS: weights, _LAMBDA: few, _CLUSTERS: _clusters(10)}
     cells = _cells(_sem.tables(data), "handwritten", rows)
     about = f"{_ABOUT}{_EQUAL}{_sem.SMALL}, and 10 starts of K-means in place of 100, for W and for ACC."
-    return _study(cells, about, seeds=seeds, cost="3 hours on 2 CPU cores")
+    return _study(cells, about, seeds=seeds, cost=f"{0.15 * seeds:.2g} hours on 2 CPU cores")
 
 
 def smoke(seeds: int = 2) -> Study:

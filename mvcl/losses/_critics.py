@@ -28,7 +28,7 @@ def checked(critic: Critic, temperature: ArrayLike, objective: Loss, name: str =
         raise ValueError(f"temperature is not used with a {name}, which may have its own, got {temperature}")
 
     def scores(x: jax.Array, y: jax.Array) -> jax.Array:
-        found = _checks.array("the critic's result", critic(x, y))
+        found = _checks.array(f"the {name}'s result", critic(x, y))
         if found.shape != (len(x), len(y)):
             what = f"{name} must make (m, n) scores of (m, d) and (n, d) vectors"
             raise ValueError(f"{what}, {(len(x), len(y))} of {x.shape} and {y.shape}, got {found.shape}")

@@ -62,7 +62,8 @@ def multi_view_contrast(
       negatives: the set N_li.
       energy_weight: positive w.
       kernel: K, "exponential", e^{<u, v> / temperature}, on the sphere a multiple of the Gaussian e^{-|u - v|²/(2
-        temperature)}; or a function κ of |u - v|², positive from 0 to 4. The paper's logarithmic kernel, -log(s x +
+        temperature)}; or a function κ of |u - v|², positive from 0 to 4, with `normalize=False` at
+        every distance; rounding changes these by some eps of |u|² + |v|². The paper's logarithmic kernel, -log(s x +
         β)/2 (Appendix A), is so where 4 s + β < 1.
       mask: alignment and energy are averaged separately, over the terms that are there; "pair" is a mean over pairs of
         views of means over instances, with the energy "positive" one over vectors of means over their partners.
@@ -74,13 +75,13 @@ def multi_view_contrast(
     e = emb.embedded(z, **shared)
     weight = _checks.scalar("energy_weight", energy_weight, e.z.dtype, positive=True)
     own, inside, outside = energy != "positive", negatives != "cross_view", negatives != "within_view"
-    if kernel == "exponential":
+    if isinstance(kernel, str) and kernel == "exponential":
         s = emb.scaled(e, temperature)
         same = emb.other_views_of_instance(s)
         across = [emb.against_other_views(s, diagonal=own)] if outside else []
         rest = [*([_lse.within(s)] if inside else []), *emb.queue_energies(s)]
     elif callable(kernel):
-        logs = _critics.checked(_log_kernel(kernel), temperature, multi_view_contrast, "kernel")
+        logs = _critics.checked(_log_kernel(kernel, e.z.dtype), temperature, multi_view_contrast, "kernel")
         same, across, within, queue = _kernels(logs, e, own, outside)
         rest = [*([within] if inside else []), *queue]
     else:
@@ -116,11 +117,11 @@ def _mean_of_pairs(terms: jax.Array, e: Vectors, by_views: bool) -> jax.Array:
     return emb.mean_where(means, _numerics.device_sum(exists.sum(-1), e.axis_name) > 0, None)
 
 
-def _log_kernel(kernel: Kernel) -> Critic:
+def _log_kernel(kernel: Kernel, dtype: jnp.dtype) -> Critic:
     """log K of (m, d) and (n, d) vectors."""
     at = np.linspace(0, 4, 17)
     with jax.ensure_compile_time_eval():
-        values = kernel(jnp.asarray(at, jnp.float32))
+        values = kernel(jnp.asarray(at, dtype))
     if jnp.shape(values) != at.shape:
         what = "kernel must return an array of the shape of the distances"
         raise ValueError(f"{what}, got {jnp.shape(values)}")
@@ -128,8 +129,8 @@ def _log_kernel(kernel: Kernel) -> Critic:
         for x, value in zip(at, np.asarray(values)):
             if not 0 < value < np.inf:
                 raise ValueError(
-                    "kernel must be positive and finite at squared distances from 0 to 4, for Eqs. 7 to 12 take its "
-                    f"logarithm, got {value:g} at {x:g}; -log(s x + β)/2 is so where 4 s + β < 1"
+                    f"kernel must be positive and finite in {dtype} at squared distances from 0 to 4, for Eqs. 7 to 12 "
+                    f"take its logarithm, got {value:g} at {x:g}; -log(s x + β)/2 is so where 4 s + β < 1"
                 )
 
     def logs(x: jax.Array, y: jax.Array) -> jax.Array:

@@ -56,6 +56,8 @@ def results(folder: Path) -> list[Values]:
         if result["value"] is not None
     }
     logged = [line for line in training.read_log(folder / "metrics.jsonl") if "loss" in line]
+    if not logged:
+        raise ValueError(f"{folder}/metrics.jsonl has no loss; delete {folder} to run it again")
     end = logged[-1]["epoch"] - 1
     found["loss"] = float(np.mean([line["loss"] for line in logged if line["epoch"] > end]))
     if math.isfinite(level := logged[-1].get("chance", math.inf)):  # the same in every line
@@ -295,12 +297,14 @@ def chosen(study: Study, only: str) -> list[str]:
     by which the others are not trained, are always among them.
     """
     wanted: dict[str, list[str | int | float]] = {}
-    for part in filter(None, re.split(r",\s*(?=[^,=]+=)", only)):  # levels may have commas: "pairs, epsilon"
-        factor, _, given = part.partition("=")
+    factors = "|".join(map(re.escape, study.cells[0].factors))
+    # Levels may have commas and signs of equality: "pairs, epsilon", "InfoNCE pwe, n = 16".
+    for part in filter(None, re.split(rf",\s*(?=(?:{factors})\s*=|[^,=\s]+=)", only)):
+        factor, given = (word.strip() for word in part.partition("=")[::2])
         known = dict.fromkeys(cell.factors.get(factor, "") for cell in study.cells)
         if factor not in study.cells[0].factors:
-            factors = ", ".join(study.cells[0].factors)
-            raise ValueError(f"--only is FACTOR=LEVEL,... of the factors {factors}; got {part!r}")
+            there = ", ".join(study.cells[0].factors)
+            raise ValueError(f"--only is FACTOR=LEVEL,... of the factors {there}; got {part!r}")
         same = [level for level in known if _plain(level) == _plain(given)]
         if not same:
             raise ValueError(f"--only {factor} is one of {'; '.join(map(str, known))}; got {given!r}")

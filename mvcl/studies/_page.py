@@ -40,11 +40,11 @@ def page(content: dict[str, Any], figure: str) -> str:
         *(f"```text\n{dedent(part)}\n```" if part.startswith("    ") else part for part in about),
         content.get("unequal", ""),
         _state(content),
-        f"![{content['measures'][0]['label']} of each cell, with 95% intervals]({figure})" if done else "",
+        f"![{content['measures'][0]['label']} of each cell{_spread(content)}]({figure})" if done else "",
         f"![Means, a block for each {content['columns']}]({figure.removesuffix('.svg')}_maps.svg)"
         if done and content.get("maps")
         else "",
-        "Mean and 95% interval over seeds (Student's t).",
+        "Mean and 95% interval over seeds (Student's t)." if _spread(content) else "Values of one seed.",
         *_tables(content),
         *_notes(content),
     ]
@@ -80,6 +80,11 @@ def seeds(content: dict[str, Any]) -> str:
     """Their number, or that of the networks of a cell that were trained side by side."""
     networks = max((len(cell["seeds"]) for cell in content["cells"]), default=0)
     return f"networks: {networks}" if networks > content["seeds"] else f"seeds: {content['seeds']}"
+
+
+def _spread(content: dict[str, Any]) -> str:
+    """That there are intervals, where a cell has more than one seed or network."""
+    return ", with 95% intervals" if any(len(cell["seeds"]) > 1 for cell in content["cells"]) else ""
 
 
 def _tables(content: dict[str, Any]) -> list[str]:
@@ -153,7 +158,7 @@ def _notes(content: dict[str, Any]) -> list[str]:
                 lines.append([cell["name"], labels[name], gap["to"], value, gap["seeds"]])
     if lines:
         head = ["cell", "measure", "minus", "difference", "seeds"]
-        parts += ["## Paired differences", "By seed, with 95% intervals.", _markdown(head, lines, 3)]
+        parts += ["## Paired differences", f"By seed{_spread(content)}.", _markdown(head, lines, 3)]
     if untrained := content["not_trained"].items():
         lines = [
             [n, "all" if {*of} == {*labels} else ", ".join(labels[m] for m in of)] for n, of in untrained

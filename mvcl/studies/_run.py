@@ -104,8 +104,8 @@ def look(place: Place) -> Look:
     files = (place.file("json"), place.folder.with_name(f"{place.folder.name}.json"))
     if (file := next((file for file in files if file.is_file()), None)) is None:
         return Look("missing", {})
-    with _files.reading(file, "record of a finished cell"):
-        record = _files.read_json(file)
+    with _files.reading(file, "record of a finished cell; delete it to run this seed again"):
+        record = json.loads(file.read_text(encoding="utf-8"))
         if "error" in record:
             return Look("failed", record, (str(record["error"]),))
         tasks = (record["task"], place.task)
@@ -316,7 +316,8 @@ def in_processes(opened: Opened, folder: Path, options: Options) -> None:
             if process.poll() is None:
                 process.terminate()  # a run saves its state
         codes = [process.wait() for process in processes]
-    if lost := [_loss(number, code) for number, code in enumerate(codes) if code not in (0, 1)]:
+    lost = [_loss(number, code) for number, code in enumerate(codes) if code not in (0, 1)]
+    if lost and _left(opened.study, folder, options.again, options.only):
         raise RuntimeError(f"{'; '.join(lost)} (see {logs}); repeat the command")
 
 

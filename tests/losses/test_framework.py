@@ -107,9 +107,10 @@ def test_kernels_that_have_no_logarithm_raise():
     jax.eval_shape(functools.partial(CONTRAST, kernel=lambda x: logarithmic(x, 0.2)), z)
     for kernel, message in [
         (lambda x: logarithmic(x, 1.0), r"kernel must be positive and finite .* got -0.04765.* at 1; "),
-        (lambda x: x**-0.5, r"kernel must be positive and finite .* got inf at 0; "),
+        (lambda x: x**-0.5, r"kernel must be positive and finite in float32 .* got inf at 0; "),
         (lambda x: 1.0, r"kernel must return an array of the shape of the distances, got \(\)"),
         ("log", r"kernel must be 'exponential' or a function of squared distances, got 'log'"),
+        (np.ones(3), r"kernel must be 'exponential' or a function of squared distances, got array"),
     ]:
         with pytest.raises(ValueError, match=message):
             jax.eval_shape(functools.partial(CONTRAST, kernel=kernel), z)

@@ -119,6 +119,9 @@ def test_processes_share_the_cells_and_the_memory_of_a_gpu(study, tmp_path):
     assert len({seed["process"] for seed in values}) == 2
     assert len(values) == 10
     assert not any(seed["reserves"] for seed in values)
+    page = (tmp_path / "work" / "numbers_study_small" / "numbers_study.md").read_text()
+    assert "Values of one seed." in page
+    assert "95% interval" not in page
 
 
 def test_a_killed_process_is_named_while_the_others_go_on(study, tmp_path):
@@ -126,11 +129,10 @@ def test_a_killed_process_is_named_while_the_others_go_on(study, tmp_path):
         study.read_text().replace("time.sleep(0.3)", "time.sleep(0.3); die(folder.parent.parent)") + DIE
     )
     ended = run(study, "--workdir", tmp_path / "work", "--jobs", 2)
-    assert ended.returncode == 1
+    assert ended.returncode == 0
     lines = (ended.stdout + ended.stderr).splitlines()
     told = next(line for line in lines if line.endswith("the others go on"))
     assert re.fullmatch(r"process [01] ended with exit code -9: killed, .*", told)
-    assert "repeat the command" in lines[-1]
     assert lines.index(told) < len(lines) - 1
     states = [state for cell in content(tmp_path / "work")["cells"] for state in cell["status"].values()]
     assert states == ["finished"] * 20
@@ -163,7 +165,9 @@ def test_slurm_jobs_share_the_cells(study, tmp_path, monkeypatch):
         ("missing.py", "no study 'missing.py'"),
         ("FILE --scale paper", "--scale of numbers_study must be one of small, got 'paper'"),
         ("FILE --workdir gs://bucket/x", "--workdir of a study must be a folder on a disk"),
+        ("--list nothing_like_it", "no study 'nothing_like_it'"),
         ("FILE --seeds 0", "seeds must be a whole number >= 1, got 0"),
+        ("FILE --jobs 0", "--jobs must be a whole number >= 1, got 0"),
         ("FILE --dry-run --only m=1", "FACTOR=LEVEL,... of the factors n; got 'm=1'"),
         ("FILE --only n=1,n=11", "--only n is one of 0; 1; 2; 3; 4; 5; 6; 7; 8; 9; got '11'"),
         ("control_m3g", "control_m3g has several scales; give --scale small or smoke"),
@@ -182,7 +186,7 @@ def test_a_dry_run_lists_the_runs_and_help_the_options_of_the_scale(study, tmp_p
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "missing   n 0, seed 0"
     assert lines[-2:] == ["20 runs: 20 missing", "cost: all 20 runs: 3 s; 20 left, none finished"]
-    assert cli.main(["study", str(study), *options, "--only", "n=3,n=5"]) == 0
+    assert cli.main(["study", str(study), *options, "--only", "n = 3, n=5"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.removeprefix("missing   ") for line in lines[:4]] == [
         f"n {n}, seed {seed}" for n in (3, 5) for seed in (0, 1)

@@ -130,7 +130,7 @@ def test_changed_code_of_a_study_file_is_stale_and_a_damaged_record_named(tmp_pa
     assert look.state == "stale"
     assert [reason.split(":")[1] for reason in look.reasons] == ["Counted has changed"]
     place.file("json").write_text(json.dumps(saved)[:40])
-    with pytest.raises(ValueError, match=r"0\.json"):
+    with pytest.raises(ValueError, match=r"0\.json is not .* delete it to run this seed again"):
         studies.run(study(tmp_path), work)
 
 
@@ -242,9 +242,13 @@ def test_another_process_is_not_disturbed(tmp_path, work):
 
 
 def test_names_that_differ_in_signs_have_folders_of_their_own(tmp_path):
-    cells = [Cell({"loss": name}, Counted(value=1, counter="x")) for name in ("f(a)", "f[a]", "F a")]
-    places = studies.places(study(tmp_path, cells=cells, seeds=1), tmp_path)
-    assert len({place.link.parent.name.casefold() for place in places}) == 3
+    cells = [
+        Cell({"loss": name}, Counted(value=1, counter="x")) for name in ("f(a)", "f[a]", "F a", "g, n = 1")
+    ]
+    of = study(tmp_path, cells=cells, seeds=1)
+    assert len({place.link.parent.name.casefold() for place in studies.places(of, tmp_path)}) == 4
+    some = studies.places(of, tmp_path, "loss=g, n = 1, loss = f[a]")
+    assert [place.cell for place in some] == [cells[1], cells[3]]
 
 
 def test_files_of_a_study(tmp_path, work):
@@ -332,6 +336,9 @@ def test_a_loss_that_stays_is_at_chance(tmp_path, losses, level, at_chance):
     of = study(tmp_path, measures=[Measure("m", percent=True), Measure("n")])
     assert _table._not_trained(cell, of) == ["m", "n"] * at_chance
     assert _table._not_trained({"separates": {"m": False, "n": None}}, of) == ["m", "n"]
+    (tmp_path / "metrics.jsonl").write_text("")
+    with pytest.raises(ValueError, match=r"metrics\.jsonl has no loss; delete"):
+        studies.results(tmp_path)
 
 
 def test_intervals_of_shares_stay_inside_0_to_100_and_those_of_differences_do_not(tmp_path):

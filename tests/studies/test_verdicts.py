@@ -9,19 +9,7 @@ from scipy import stats
 
 from mvcl import studies, training
 from mvcl.metrics import interval
-from mvcl.studies import (
-    Above,
-    Baseline,
-    Cell,
-    Found,
-    Margin,
-    Measure,
-    Study,
-    Trend,
-    Within,
-    _grid,
-    _table,
-)
+from mvcl.studies import Above, Baseline, Cell, Found, Margin, Measure, Study, Trend, Within, _grid, _table
 
 TASK = None  # nothing is run
 CONFIG = training.Config()
