@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from mvcl import _buckets, _checks, _configs, _progress, evaluation, studies, training
+from mvcl import _buckets, _configs, _progress, evaluation, studies, training
 
 
 def start() -> None:
@@ -187,7 +187,8 @@ def study(arguments: list[str]) -> int:
     for name in ("workdir", "write"):
         if ":/" in str(getattr(options, name)):  # a bucket
             raise ValueError(f"--{name} of a study must be a folder on a disk, got {getattr(options, name)}")
-    _checks.whole("--jobs", options.jobs)
+    if options.jobs < 1:
+        raise ValueError(f"--jobs must be at least 1, got {options.jobs}")
     opened = studies.Opened(file.stem, scale, options.study, tuple(arguments))
     folder = options.workdir / f"{opened.name}_{scale}"
     if options.jobs > 1 and options.slurm is None:  # else the first process takes most of a GPU's memory

@@ -167,7 +167,7 @@ def test_slurm_jobs_share_the_cells(study, tmp_path, monkeypatch):
         ("FILE --workdir gs://bucket/x", "--workdir of a study must be a folder on a disk"),
         ("--list nothing_like_it", "no study 'nothing_like_it'"),
         ("FILE --seeds 0", "seeds must be a whole number >= 1, got 0"),
-        ("FILE --jobs 0", "--jobs must be a whole number >= 1, got 0"),
+        ("FILE --jobs 0", "--jobs must be at least 1, got 0"),
         ("FILE --dry-run --only m=1", "FACTOR=LEVEL,... of the factors n; got 'm=1'"),
         ("FILE --only n=1,n=11", "--only n is one of 0; 1; 2; 3; 4; 5; 6; 7; 8; 9; got '11'"),
         ("control_m3g", "control_m3g has several scales; give --scale small or smoke"),
