@@ -68,13 +68,8 @@ def small(seeds: int = 5) -> Study:
     for method, objective in _jeon.objectives().items():
         base = _jeon.bench_of(images, *((2, 256) if method == "MoCo" else (8, 64)))
         found["random", method] = studies.changed(base, {"objective": objective})
-    return _study(
-        found,
-        2.0,
-        about=_ABOUT + _SMALL,
-        seeds=seeds,
-        cost=f"2 CPU cores, {0.6 * seeds:.2g} minutes, estimated",
-    )
+    cost = f"2 CPU cores, {0.6 * seeds:.2g} minutes, estimated"
+    return _study(found, 2.0, about=_ABOUT + _SMALL, seeds=seeds, cost=cost)
 
 
 def smoke(seeds: int = 2) -> Study:

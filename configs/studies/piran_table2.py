@@ -144,7 +144,7 @@ class LowestRank(Claim):
         )
 
     def about(self, study: Study) -> list[list[tuple[Cell, ...]]]:
-        """A comparison with each of the other methods, named by the cells of the first task; behind it all ranked."""
+        """A comparison with each of the other methods, by the cells of the first task; then all that are ranked."""
         mine = select(study, self.cells)[0]
         names = self.than or dict.fromkeys(cell.factors["method"] for cell in study.cells)
         found = [partner(study, mine, {"method": name}) for name in names]

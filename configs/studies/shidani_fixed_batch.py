@@ -42,12 +42,8 @@ LARGEST_LIMIT = {72: (6,), 288: (12,), 1152: (24, 16)}
 
 def paper(seeds: int = 16) -> Study:
     """The settings of Figure 2."""
-    return _study(
-        VIEWS,
-        _ABOUT,
-        "one GPU, two hours, or 2 CPU cores, 10 hours, estimated for 16 networks",
-        networks=seeds,
-    )
+    cost = "one GPU, two hours, or 2 CPU cores, 10 hours, estimated for 16 networks"
+    return _study(VIEWS, _ABOUT, cost, networks=seeds)
 
 
 def small(seeds: int = SEEDS) -> Study:

@@ -238,10 +238,7 @@ def spectral(z, mask, radius=None, extra=(), weight=None):
     return mean(squares) - 2 * mean(w[i] * (z[0, i] @ z[1, i]) for i in range(n) if mask[:, i].all())
 
 
-@reference(
-    options=[{}],
-    coinciding=lambda k, n, d, t: (k - 1) / t + k * np.log(n - 1) - np.log(k * (k - 1)),
-)
+@reference(options=[{}], coinciding=lambda k, n, d, t: (k - 1) / t + k * np.log(n - 1) - np.log(k * (k - 1)))
 def multi_view_contrast(
     z,
     mask,

@@ -93,12 +93,19 @@ def test_optimal_multiplicity_as_printed(equation, expected):
 
 def test_best_gaussian_multiplicity_weighs_views_against_instances():
     candidates = (2, 4, 8, 16, 32)
-    found = metrics.best_gaussian_multiplicity(64, 4.0, candidates)
+    of = {m: metrics.expected_info_nce(64 // m, metrics.gaussian_information(m, 4.0)) for m in candidates}
+    assert metrics.best_gaussian_multiplicity(64, 4.0, candidates) == max(candidates, key=of.__getitem__)
 
-    def value(m):
-        return metrics.expected_info_nce(64 // m, metrics.gaussian_information(m, 4.0))
 
-    assert found == max(candidates, key=value)
+def test_expected_info_nce_of_two_pairs_by_quadrature():
+    """Over x, its own y and another y."""
+    points, weights = np.polynomial.hermite_e.hermegauss(60)
+    x, noise, other = np.meshgrid(*[points] * 3)
+    weight = np.prod(np.meshgrid(*[weights / weights.sum()] * 3), axis=0)
+    slope, deviation = math.sqrt(1 - math.exp(-1)), math.exp(-0.5)  # 0.5 nats
+    logs = [y**2 / 2 - ((y - slope * x) / deviation) ** 2 / 2 for y in (slope * x + deviation * noise, other)]
+    expected = np.sum(weight * np.log(2 / (1 + np.exp(logs[1] - logs[0]))))
+    np.testing.assert_allclose(metrics.expected_info_nce(2, 0.5), expected, rtol=1e-6)
 
 
 BIT = np.log(2)

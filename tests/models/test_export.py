@@ -275,10 +275,7 @@ def layer(x):
     ("config", "by_hand"),
     [
         (HEADS["koromilas"](), lambda x, w: unit(relu(unit(x @ w[0])) @ w[1])),
-        (
-            dataclasses.replace(HEADS["piran"](), hidden=24, out=8),
-            lambda x, w: gelu(layer(x @ w[0])) @ w[1],
-        ),
+        (dataclasses.replace(HEADS["piran"](), hidden=24, out=8), lambda x, w: gelu(layer(x @ w[0])) @ w[1]),
         (HEADS["moco_v2"](), lambda x, w: relu(x @ w[0]) @ w[1]),
         (
             MLPHead(layers=3, hidden=24, out=8, norm="batch", output_norm="batch_plain"),

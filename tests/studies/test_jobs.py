@@ -125,17 +125,18 @@ def test_processes_share_the_cells_and_the_memory_of_a_gpu(study, tmp_path):
 
 
 def test_a_killed_process_is_named_while_the_others_go_on(study, tmp_path):
-    study.write_text(
-        study.read_text().replace("time.sleep(0.3)", "time.sleep(0.3); die(folder.parent.parent)") + DIE
-    )
+    text = study.read_text().replace("time.sleep(0.3)", "time.sleep(0.3); die(folder.parent.parent)")
+    study.write_text(text + DIE)
     ended = run(study, "--workdir", tmp_path / "work", "--jobs", 2)
     assert ended.returncode == 0
-    lines = (ended.stdout + ended.stderr).splitlines()
-    told = next(line for line in lines if line.endswith("the others go on"))
+    told = next(of for of in (ended.stdout + ended.stderr).splitlines() if of.endswith("the others go on"))
     assert re.fullmatch(r"process [01] ended with exit code -9: killed, .*", told)
-    assert lines.index(told) < len(lines) - 1
     states = [state for cell in content(tmp_path / "work")["cells"] for state in cell["status"].values()]
     assert states == ["finished"] * 20
+    study.write_text(text + DIE.replace("exist_ok=False", "exist_ok=True"))  # every process
+    ended = run(study, "--workdir", tmp_path / "other", "--jobs", 2)
+    assert ended.returncode == 1
+    assert "repeat the command" in ended.stderr.splitlines()[-1]
 
 
 @pytest.mark.slow

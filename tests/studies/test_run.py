@@ -242,13 +242,11 @@ def test_another_process_is_not_disturbed(tmp_path, work):
 
 
 def test_names_that_differ_in_signs_have_folders_of_their_own(tmp_path):
-    cells = [
-        Cell({"loss": name}, Counted(value=1, counter="x")) for name in ("f(a)", "f[a]", "F a", "g, n = 1")
-    ]
+    names = ("f(a)", "f[a]", "F a", "g, n = 1")
+    cells = [Cell({"loss": name}, Counted(value=1, counter="x")) for name in names]
     of = study(tmp_path, cells=cells, seeds=1)
     assert len({place.link.parent.name.casefold() for place in studies.places(of, tmp_path)}) == 4
-    some = studies.places(of, tmp_path, "loss=g, n = 1, loss = f[a]")
-    assert [place.cell for place in some] == [cells[1], cells[3]]
+    assert [p.cell for p in studies.places(of, tmp_path, "loss=g, n = 1, loss = f[a]")] == cells[1::2]
 
 
 def test_files_of_a_study(tmp_path, work):
