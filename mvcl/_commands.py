@@ -11,6 +11,7 @@ import json
 import operator
 import os
 import shlex
+import shutil
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -200,6 +201,8 @@ def study(arguments: list[str]) -> int:
         return int(absent > 0)
     if options.worker:
         return int(studies.run(opened.study, folder, again=options.again, only=options.only) > 0)
+    if options.slurm is not None and shutil.which("sbatch") is None:
+        raise ValueError("--slurm needs sbatch, got a PATH without it; submit where SLURM is, or use --jobs")
     page, unfinished = studies.run_study(opened, folder, options)
     print(f"\n{page.read_text()}\npage: {page}")
     return int(unfinished > 0)

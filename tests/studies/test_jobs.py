@@ -173,7 +173,7 @@ def test_slurm_jobs_share_the_cells(study, tmp_path, monkeypatch):
         ("FILE --only n=1,n=11", "--only n is one of 0; 1; 2; 3; 4; 5; 6; 7; 8; 9; got '11'"),
         ("control_m3g", "control_m3g has several scales; give --scale small or smoke"),
         ("koromilas_table2 --scale small --data none.npz", "data.path must be an .npz file, got "),
-        ("koromilas_table2 --dry-run", "has several scales; give --scale paper or small or smoke"),
+        ("FILE --slurm=--gpus", "--slurm needs sbatch, got a PATH without it"),
     ],
 )
 def test_errors_name_the_argument(study, arguments, text, capsys):
