@@ -153,7 +153,7 @@ def test_slurm_jobs_share_the_cells(study, tmp_path, monkeypatch):
     values = [seed for cell in content(work)["cells"] for seed in cell["seeds"].values()]
     assert (len(values), len({seed["process"] for seed in values})) == (20, 2)
     given = (tmp_path / "arguments").read_text().splitlines()
-    assert given[:3] == ["--wait", "--array=0-1", "--signal=B:TERM@120"]  # SIGTERM in time; "exec" hands it on
+    assert given[:3] == ["--wait", "--array=0-1", "--signal=B:TERM@120"]  # "exec" hands SIGTERM on
     assert [*given[4:9], given[9][:5]] == ["--partition", "gpu", "--comment", "a study", "--wrap", "exec "]
 
 
